@@ -1,0 +1,94 @@
+"""One attention function for training, long evaluation in query blocks, and cached decoding.
+
+It is written for one sequence and mapped over the batch, so positions may be shared by the rows (their bias is then
+computed once) or differ between them. Query rows meet whatever keys there are: T = S in training, a block of rows in
+long evaluation, one row against the cache in decoding.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from posenc import Scheme
+
+
+def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
+    """Which keys a query may see: those at its position or before, of its own segment; bool [T, S]."""
+    seen = k_pos[None, :] <= q_pos[:, None]
+    if q_segment is not None:
+        seen &= q_segment[:, None] == k_segment[None, :]
+    return seen
+
+
+def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
+    """Query rows of one sequence against its keys.
+
+    q [T, H, K]; k, v [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T], k_pos [S] int32;
+    segments likewise or None. Returns [T, H, K] in v's dtype. Logits and softmax are float32.
+    """
+    T, H, K = q.shape
+    repeats = H // k.shape[1]
+    seen = visible(q_pos, k_pos, q_segment, k_segment)  # [T, S]
+    raw_keys = jnp.repeat(k, repeats, axis=1)  # [S, H, K]
+    keys = jnp.repeat(scheme.key(k, k_pos), repeats, axis=1)
+    values = jnp.repeat(v, repeats, axis=1)
+    queries = scheme.query(q, q_pos)
+    logits = jnp.einsum("thk,shk->hts", queries, keys, preferred_element_type=jnp.float32)
+    logits *= K**-0.5
+    for term in (
+        scheme.content(q, raw_keys, q_pos, k_pos, seen),
+        scheme.bias(q_pos, k_pos),
+    ):
+        if term is not None:
+            logits += term
+    # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient of others.
+    logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)
+    w = jax.nn.softmax(logits, axis=-1)  # [H, T, S] float32
+    out = jnp.einsum(
+        "hts,shk->thk", w.astype(v.dtype), values, preferred_element_type=jnp.float32
+    )
+    extra = scheme.value(w, q_pos, k_pos)
+    return (out if extra is None else out + extra).astype(v.dtype)
+
+
+def attend_blocks(
+    scheme: Scheme, block: int, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None
+) -> jax.Array:
+    """`attend_rows` mapped over blocks of `block` query rows, so that memory grows with S and not with T·S."""
+    T = q.shape[0]
+    segmented = q_segment is not None
+
+    @jax.checkpoint  # the backward pass recomputes a block's weights instead of keeping every block's
+    def rows(chunk):
+        q, q_pos, *q_segment = chunk
+        segments = (q_segment[0], k_segment) if segmented else ()
+        return attend_rows(scheme, q, k, v, q_pos, k_pos, *segments)
+
+    chunks = (q, q_pos, q_segment) if segmented else (q, q_pos)
+    whole = T - T % block
+    out = []
+    if whole:
+        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, block, *a.shape[1:]), chunks)
+        out.append(jax.lax.map(rows, blocks).reshape(whole, *q.shape[1:]))
+    if whole < T:
+        out.append(rows(jax.tree.map(lambda a: a[whole:], chunks)))
+    return jnp.concatenate(out) if len(out) > 1 else out[0]
+
+
+def attend(
+    scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None, block: int | None = None
+) -> jax.Array:
+    """Attention of a batch: q [B, T, H, K], k and v [B, S, G, K] -> [B, T, H, K].
+
+    Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T] and [B, S], or None for
+    one segment. With `block`, T is worked through in blocks of that many query rows.
+    """
+    blocked = block is not None and block < q.shape[1]
+
+    def one(q, k, v, q_pos, k_pos, q_segment, k_segment):
+        rest = (q, k, v, q_pos, k_pos, q_segment, k_segment)
+        return attend_blocks(scheme, block, *rest) if blocked else attend_rows(scheme, *rest)
+
+    args = (q, k, v, q_pos, k_pos, q_segment, k_segment)
+    axes = (0, 0, 0, 0 if q_pos.ndim == 2 else None, 0 if k_pos.ndim == 2 else None)
+    axes += (None, None) if q_segment is None else (0, 0)
+    return jax.vmap(one, in_axes=axes)(*args)

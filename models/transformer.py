@@ -1,0 +1,231 @@
+"""A pre-norm decoder whose position scheme is one field: RMSNorm, grouped-query attention, SwiGLU or GELU, no biases.
+
+Shapes: B batch, T tokens, D model width, H query heads, G key/value heads, K head size, F feed-forward width,
+V vocabulary, N layers. Parameters are float32 and are cast to the compute dtype where they are used. Dense layers see
+tokens flattened to [B·T, D]: XLA's CPU backward pass of a rank-3 dense layer is up to 2.5 times slower.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.attention import attend
+from models.config import ModelConfig
+from posenc import Composition, Scheme, create_parts, parse_spec
+
+Cache = dict[str, jax.Array]
+
+
+class Norm(nnx.Module):
+    """RMSNorm (Zhang & Sennrich 2019), computed in float32."""
+
+    def __init__(self, D: int):
+        self.scale = nnx.Param(jnp.ones(D, jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x32 = x.astype(jnp.float32)
+        rms = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + 1e-6)
+        return (x32 * rms * self.scale[...][None, :]).astype(x.dtype)
+
+
+class Dense(nnx.Module):
+    """y = x·W for x [B·T, inputs]; W is drawn from N(0, std²), std defaulting to inputs^−½."""
+
+    def __init__(self, rngs: nnx.Rngs, inputs: int, outputs: int, std: float | None = None):
+        std = inputs**-0.5 if std is None else std
+        self.kernel = nnx.Param(std * jax.random.normal(rngs.params(), (inputs, outputs)))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.kernel[...].astype(x.dtype)
+
+
+class FeedForward(nnx.Module):
+    """SwiGLU (Shazeer 2020) or GELU, D -> F -> D."""
+
+    def __init__(self, rngs: nnx.Rngs, c: ModelConfig):
+        self.activation = c.activation
+        if c.activation == "swiglu":
+            self.gate = Dense(rngs, c.d_model, c.d_ff)
+        self.up = Dense(rngs, c.d_model, c.d_ff)
+        self.down = Dense(rngs, c.d_ff, c.d_model, std=(2 * c.num_layers * c.d_ff) ** -0.5)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if self.activation == "swiglu":
+            return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+        return self.down(jax.nn.gelu(self.up(x)))
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + feed-forward(norm(x))."""
+
+    def __init__(self, rngs: nnx.Rngs, c: ModelConfig, own: Mapping[str, Scheme]):
+        D, H, G, K = c.d_model, c.num_heads, c.num_kv_heads, c.head_size
+        self.config = c
+        self.attention_norm = Norm(D)
+        self.query = Dense(rngs, D, H * K)
+        self.key = Dense(rngs, D, G * K)
+        self.value = Dense(rngs, D, G * K)
+        self.out = Dense(rngs, H * K, D, std=(2 * c.num_layers * H * K) ** -0.5)
+        self.feed_forward_norm = Norm(D)
+        self.feed_forward = FeedForward(rngs, c)
+        self.posenc = nnx.Dict(own)
+
+    def __call__(self, x, shared, positions, segments, key, block, cache):
+        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None). `key`: dropout, or None."""
+        B, T, D = x.shape
+        c = self.config
+        keys = (None, None) if key is None else jax.random.split(key)
+        y = self.attention_norm(x.reshape(B * T, D))
+        q = self.query(y).reshape(B, T, c.num_heads, c.head_size)
+        k = self.key(y).reshape(B, T, c.num_kv_heads, c.head_size)
+        v = self.value(y).reshape(B, T, c.num_kv_heads, c.head_size)
+        k_positions, k_segments = positions, segments
+        if cache is not None:
+            cache, k, v, k_positions, k_segments = extend(cache, k, v, positions, segments)
+        scheme = compose({**shared, **self.posenc})
+        y = attend(scheme, q, k, v, positions, k_positions, segments, k_segments, block)
+        y = self.out(y.reshape(B * T, c.num_heads * c.head_size)).reshape(B, T, D)
+        x = x + dropout(y, c.dropout, keys[0])
+        y = self.feed_forward(self.feed_forward_norm(x.reshape(B * T, D))).reshape(B, T, D)
+        return x + dropout(y, c.dropout, keys[1]), cache
+
+
+class Transformer(nnx.Module):
+    """Tokens to logits. `position` is a spec of `posenc.create`; parameters of shared schemes live in `posenc.NAME`,
+    those of per-layer schemes in `blocks.i.posenc.NAME`, so a composition with a parameter-free part keeps their names.
+    """
+
+    def __init__(self, c: ModelConfig, rngs: nnx.Rngs):
+        self.config = c
+        self.embedding = nnx.Param(
+            c.d_model**-0.5 * jax.random.normal(rngs.params(), (c.vocab_size, c.d_model))
+        )
+        # Position parameters come from a stream of their own: every other weight is the same under every scheme.
+        layers = [create_parts(parse_spec(c.position), c.dims, rngs) for _ in range(c.num_layers)]
+        self.posenc = nnx.Dict({n: s for n, s in layers[0].items() if not s.per_layer})
+        self.blocks = nnx.List(
+            Block(rngs, c, {n: s for n, s in parts.items() if s.per_layer}) for parts in layers
+        )
+        self.norm = Norm(c.d_model)
+        if not c.tie_embeddings:
+            self.head = Dense(rngs, c.d_model, c.vocab_size)
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme as the first block sees it: its claims hold for the model."""
+        return compose({**self.posenc, **self.blocks[0].posenc})
+
+    def at_length(self, n: int) -> "Transformer":
+        """The same parameters under the scheme `at_length(n)`; LengthError where it is not defined."""
+        graph, params = nnx.split(self)
+        model = nnx.merge(graph, params)
+        for holder in (model, *model.blocks):
+            holder.posenc = nnx.Dict({k: s.at_length(n) for k, s in holder.posenc.items()})
+        return model
+
+    def __call__(
+        self,
+        tokens: jax.Array,
+        positions: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        *,
+        key: jax.Array | None = None,
+        block: int | None = None,
+        cache: list[Cache] | None = None,
+    ):
+        """Logits float32 [B, T, V] of the token after each of `tokens` int32 [B, T].
+
+        positions: int32 [T], or [B, T] for rows of their own; default those of the scheme. segments: int32 [B, T];
+        a token sees only its own segment. key: turns dropout on. block: query rows per attention block.
+        cache: from `init_cache`; then the result is (logits, the cache with these tokens).
+        """
+        c = self.config
+        B, T = tokens.shape
+        if cache is not None:
+            if positions is None:
+                raise ValueError("with a cache, give the positions of the new tokens")
+            segments = jnp.zeros((B, T), jnp.int32) if segments is None else segments
+        if positions is None:
+            positions = self.scheme.positions(T)
+        dtype = jnp.dtype(c.dtype)
+        x = self.embedding[...].astype(dtype)[tokens] * jnp.asarray(c.d_model**0.5, dtype)
+        for scheme in self.posenc.values():
+            rows = (0, 0 if positions.ndim == 2 else None)
+            x = jax.vmap(scheme.embed, in_axes=rows)(x, positions)
+        keys = [None] * (c.num_layers + 1) if key is None else jax.random.split(key, c.num_layers + 1)
+        x = dropout(x, c.dropout, keys[-1])
+        caches = [None] * c.num_layers if cache is None else cache
+        new = []
+        for module, layer_key, layer_cache in zip(self.blocks, keys[:-1], caches, strict=True):
+            run = rematerialised(module) if c.remat else module
+            x, layer_cache = run(
+                x, dict(self.posenc), positions, segments, layer_key, block, layer_cache
+            )
+            new.append(layer_cache)
+        x = self.norm(x.reshape(B * T, c.d_model))
+        head = self.embedding[...].T if c.tie_embeddings else self.head.kernel[...]
+        logits = jnp.matmul(x, head.astype(dtype), preferred_element_type=jnp.float32)
+        logits = logits.reshape(B, T, c.vocab_size)
+        return logits if cache is None else (logits, new)
+
+    def init_cache(self, batch: int, length: int) -> list[Cache]:
+        """Room for `length` tokens of raw keys and values per layer; `scheme.key` is applied when they are read."""
+        c = self.config
+        shape = (batch, length, c.num_kv_heads, c.head_size)
+        return [
+            {
+                "k": jnp.zeros(shape, c.dtype),
+                "v": jnp.zeros(shape, c.dtype),
+                "positions": jnp.zeros((batch, length), jnp.int32),
+                "segments": jnp.full((batch, length), EMPTY, jnp.int32),
+                "used": jnp.zeros((), jnp.int32),
+            }
+            for _ in range(c.num_layers)
+        ]
+
+
+EMPTY = -1  # the segment of cache slots that hold nothing yet: no token belongs to it
+
+
+def extend(cache: Cache, k, v, positions, segments):
+    """Write T new tokens behind those a layer's cache holds; returns it, and all its keys, values, positions, segments."""
+    B, T = k.shape[:2]
+    start = cache["used"]
+    # A slice update past the end would be moved back over older keys without a word: let it be NaN instead.
+    k = jnp.where(start + T <= cache["k"].shape[1], k, jnp.nan)
+    positions = jnp.broadcast_to(positions, (B, T))
+    write = {"k": k, "v": v, "positions": positions, "segments": segments}
+    new = {
+        name: jax.lax.dynamic_update_slice_in_dim(cache[name], a.astype(cache[name].dtype), start, 1)
+        for name, a in write.items()
+    }
+    new["used"] = start + T
+    return new, new["k"], new["v"], new["positions"], new["segments"]
+
+
+def compose(parts: Mapping[str, Scheme]) -> Scheme:
+    parts = dict(parts)
+    return next(iter(parts.values())) if len(parts) == 1 else Composition(parts)
+
+
+def rematerialised(module: Block):
+    """The block, its activations recomputed in the backward pass instead of kept."""
+    graph, params = nnx.split(module)
+
+    def run(x, shared, positions, segments, key, block, cache):
+        def forward(params, x, positions, segments, key, cache):
+            whole = nnx.merge(graph, params)
+            return whole(x, shared, positions, segments, key, block, cache)
+
+        return jax.checkpoint(forward)(params, x, positions, segments, key, cache)
+
+    return run
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    if key is None or rate == 0:
+        return x
+    keep = jax.random.bernoulli(key, 1 - rate, x.shape)
+    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)

@@ -1,0 +1,252 @@
+"""What a position scheme is: the hooks it may override, the claims it makes, and compositions.
+
+    tokens -> embed(x, pos) --> blocks:  q --> query(q, q_pos) --.
+                                         k --> key(k, k_pos) ----+--> q·k/√K + content(q, k, q_pos, k_pos)
+                                                                         + bias(q_pos, k_pos) -> mask -> softmax = w
+                                                                   w·v + value(w, q_pos, k_pos)
+
+Hooks see one sequence; attention maps them over the batch. Shapes everywhere: T query positions, S key positions,
+D model width, H query heads, G key/value heads, K head size. Positions are int32 [T] or [S] and come from outside:
+no hook counts rows, so one row against a cache is the same computation as a whole sequence.
+"""
+
+import copy
+import dataclasses
+from typing import ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+
+class LengthError(ValueError):
+    """A scheme is not defined at the length or position asked for (a learned table past its end)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dims:
+    """The sizes a scheme is built for.
+
+    D model width; H query heads; K head size; train_length L in tokens; G key/value heads (default H).
+    """
+
+    D: int
+    H: int
+    K: int
+    train_length: int
+    G: int | None = None
+
+    def __post_init__(self):
+        if self.G is None:
+            object.__setattr__(self, "G", self.H)
+        for field in dataclasses.fields(self):
+            whole(f"Dims.{field.name}", getattr(self, field.name), at_least=1)
+        if self.H % self.G:
+            raise ValueError(f"Dims.G={self.G} must divide Dims.H={self.H}")
+
+
+class Scheme(nnx.Module):
+    """A position scheme that does nothing anywhere; the others override where they act.
+
+    Options of every scheme: `positions`, "arange" or "randomized" (Ruoss et al. 2023: sorted distinct draws from
+    [0, max_position)), and `max_position` (default 2048; only with randomized positions).
+    """
+
+    # Claims, verified numerically by the tests. Read them from an instance: options can change them.
+    per_layer: ClassVar[bool] = False  # own parameters in each block
+    relative: bool = True  # shifting every position by a constant, at a fixed at_length, changes nothing
+    prefix_invariant: bool = True  # row i never depends on the total length
+    max_length: int | None = None  # tokens a learned table reaches; None: any length
+    swaps: tuple[str, ...] = ()  # scheme names that this one's checkpoints may be evaluated as
+
+    def __init__(
+        self,
+        dims: Dims,
+        rngs: nnx.Rngs | None = None,
+        *,
+        positions: str = "arange",
+        max_position: int | None = None,
+    ):
+        del rngs  # schemes with parameters draw them from rngs.posenc
+        self.dims = dims
+        self.length = dims.train_length  # n, until at_length says otherwise
+        self.randomized = choice("positions", positions, ("arange", "randomized")) == "randomized"
+        if max_position is not None and not self.randomized:
+            raise ValueError(
+                f"max_position={max_position} is read only with positions=randomized; remove it"
+            )
+        self.max_position = whole("max_position", 2048 if max_position is None else max_position, 1)
+        if self.randomized:
+            self.prefix_invariant = False
+            self.check_length(dims.train_length)
+
+    def positions(self, T: int, key: jax.Array | None = None) -> jax.Array:
+        """Positions of T tokens, int32 [T], increasing. Randomised ones are a function of `key`.
+
+        Without a key, randomised positions are one fixed draw (that of `jax.random.key(0)`).
+        """
+        if not self.randomized:
+            return jnp.arange(T, dtype=jnp.int32)
+        self.check_length(T)
+        key = jax.random.key(0) if key is None else key
+        drawn = jax.random.permutation(key, self.max_position)[:T]
+        return jnp.sort(drawn).astype(jnp.int32)
+
+    def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
+        """Token embeddings x [T, D], already scaled by √D, at pos [T] -> [T, D]."""
+        return x
+
+    def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
+        """Queries q [T, H, K] at pos [T] -> [T, H, K], same dtype."""
+        return q
+
+    def key(self, k: jax.Array, pos: jax.Array) -> jax.Array:
+        """Keys k [S, G, K] at pos [S] -> [S, G, K], same dtype."""
+        return k
+
+    def bias(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        """What is added to the logits whatever the tokens: float32 [H, T, S], or None."""
+        return None
+
+    def content(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        q_pos: jax.Array,
+        k_pos: jax.Array,
+        visible: jax.Array | None = None,
+    ) -> jax.Array | None:
+        """What is added to the logits depending on raw q [T, H, K] and k [S, H, K]: float32 [H, T, S], or None.
+
+        `visible` is bool [T, S], the mask attention will apply (default k_pos <= q_pos).
+        """
+        return None
+
+    def value(self, w: jax.Array, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        """What is added to w·v, from attention weights w float32 [H, T, S]: float32 [T, H, K], or None."""
+        return None
+
+    def at_length(self, n: int) -> Self:
+        """This scheme for sequences of n tokens in all. Pure: a function of the options and n alone.
+
+        Raises LengthError where the scheme is not defined at n.
+        """
+        self.check_length(n)
+        if self.prefix_invariant:
+            return self
+        other = copy.copy(self)
+        other.length = n
+        return other
+
+    def check_length(self, n: int) -> None:
+        """Raise LengthError when sequences of n tokens are beyond what the scheme defines."""
+        whole("length", n, at_least=1)
+        if self.max_length is not None and n > self.max_length:
+            raise LengthError(
+                f"length {n} is past the end of the learned table: max_length={self.max_length}"
+            )
+        if self.randomized and n > self.max_position:
+            raise LengthError(
+                f"length {n} needs {n} distinct randomized positions: max_position={self.max_position}"
+            )
+
+    def check_positions(self, pos: jax.Array) -> None:
+        """Raise LengthError for concrete positions outside [0, max_length); traced ones cannot be read."""
+        if self.max_length is None or isinstance(pos, jax.core.Tracer) or pos.size == 0:
+            return
+        low, high = int(np.min(pos)), int(np.max(pos))
+        if low < 0 or high >= self.max_length:
+            outside = low if low < 0 else high
+            raise LengthError(
+                f"position {outside} is outside the learned table: 0 to {self.max_length - 1}"
+            )
+
+
+class Composition(Scheme):
+    """Several schemes acting together: `rope+log_n`. Each hook is applied in turn; terms are summed."""
+
+    def __init__(self, parts: dict[str, Scheme]):
+        self.parts = nnx.Dict(parts)
+        schemes = tuple(parts.values())
+        self.dims = schemes[0].dims
+        randomized = [s for s in schemes if s.randomized]
+        if len(randomized) > 1:
+            raise ValueError("positions=randomized may stand on one part of a composition only")
+        self.randomized = bool(randomized)
+        self.max_position = randomized[0].max_position if randomized else 2048
+        self.relative = all(s.relative for s in schemes)
+        self.prefix_invariant = all(s.prefix_invariant for s in schemes)
+        self.max_length = min((s.max_length for s in schemes if s.max_length), default=None)
+        self.per_layer = any(s.per_layer for s in schemes)
+        self.swaps = ()
+
+    def positions(self, T: int, key: jax.Array | None = None) -> jax.Array:
+        source = next((s for s in self.parts.values() if s.randomized), None)
+        return super().positions(T, key) if source is None else source.positions(T, key)
+
+    def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
+        for scheme in self.parts.values():
+            x = scheme.embed(x, pos)
+        return x
+
+    def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
+        for scheme in self.parts.values():
+            q = scheme.query(q, pos)
+        return q
+
+    def key(self, k: jax.Array, pos: jax.Array) -> jax.Array:
+        for scheme in self.parts.values():
+            k = scheme.key(k, pos)
+        return k
+
+    def bias(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        return total(scheme.bias(q_pos, k_pos) for scheme in self.parts.values())
+
+    def content(self, q, k, q_pos, k_pos, visible=None) -> jax.Array | None:
+        return total(s.content(q, k, q_pos, k_pos, visible) for s in self.parts.values())
+
+    def value(self, w: jax.Array, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        return total(scheme.value(w, q_pos, k_pos) for scheme in self.parts.values())
+
+    def at_length(self, n: int) -> "Composition":
+        return Composition({name: scheme.at_length(n) for name, scheme in self.parts.items()})
+
+
+def total(terms) -> jax.Array | None:
+    """The sum of the terms that are not None, or None."""
+    present = [term for term in terms if term is not None]
+    return sum(present[1:], present[0]) if present else None
+
+
+def overrides(scheme: Scheme, hook: str) -> bool:
+    """Whether the scheme (any part of a composition) acts through this hook."""
+    if isinstance(scheme, Composition):
+        return any(overrides(part, hook) for part in scheme.parts.values())
+    return getattr(type(scheme), hook) is not getattr(Scheme, hook)
+
+
+def number(option: str, value, above: float | None = None, at_least: float | None = None) -> float:
+    """The option as a finite float within its range; ValueError naming it otherwise."""
+    limit = f" above {above:g}" if above is not None else ""
+    limit += f" of at least {at_least:g}" if at_least is not None else ""
+    fits = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    fits = fits and np.isfinite(value)
+    fits = fits and (above is None or value > above) and (at_least is None or value >= at_least)
+    if not fits:
+        raise ValueError(f"{option}={value!r} must be a number{limit}")
+    return float(value)
+
+
+def whole(option: str, value, at_least: int) -> int:
+    """The option as an int of at least `at_least`; ValueError naming it otherwise."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < at_least:
+        raise ValueError(f"{option}={value!r} must be a whole number of at least {at_least}")
+    return int(value)
+
+
+def choice(option: str, value, choices: tuple):
+    """The option if it is one of the choices; ValueError naming it and them otherwise."""
+    if value not in choices or isinstance(value, bool) != isinstance(choices[0], bool):
+        raise ValueError(f"{option}={value!r} must be one of {', '.join(map(str, choices))}")
+    return value

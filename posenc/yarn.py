@@ -1,0 +1,119 @@
+"""YaRN: frequencies interpolated by parts, and a softer softmax. yarn, dynamic_yarn.
+
+Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models". Notation as in rope.py.
+"""
+
+import math
+
+import numpy as np
+from flax import nnx
+
+from posenc.base import Dims, choice, number
+from posenc.rope import Extended, Factored
+
+
+class YaRNFrequencies(Extended):
+    """Fast pairs keep θ_t, slow ones get θ_t/s, a ramp between; cosine and sine times 0.1·ln s + 1.
+
+    Options: `beta_fast` (32) and `beta_slow` (1): the turns in L tokens above which a pair is kept and below which
+    it is interpolated. `ramp="index"`: linear in the pair index between the two bounds, rounded outwards when
+    `truncate` (True), which is what the authors' code and every published checkpoint use; `ramp="wavelength"`: linear in the
+    number of turns, the paper's eq. 18. `attention_factor` replaces 0.1·ln s + 1 (eq. 22) entirely, also at s ≤ 1.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        rngs: nnx.Rngs | None = None,
+        *,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        ramp: str = "index",
+        truncate: bool | None = None,
+        attention_factor: float | None = None,
+        **options,
+    ):
+        super().__init__(dims, rngs, **options)
+        self.ramp = choice("ramp", ramp, ("index", "wavelength"))
+        if truncate is not None and self.ramp == "wavelength":
+            raise ValueError(
+                f"truncate={truncate} is read only with ramp=index; remove it or the ramp"
+            )
+        self.truncate = True if truncate is None else choice("truncate", truncate, (True, False))
+        self.given_attention_factor = (
+            None
+            if attention_factor is None
+            else number("attention_factor", attention_factor, above=0)
+        )
+        self.beta_fast = number("beta_fast", beta_fast, above=0)
+        self.beta_slow = number("beta_slow", beta_slow, above=0)
+        check_turns(self)
+        if self.ramp == "index":
+            self.index_bounds()
+
+    @property
+    def attention_factor(self) -> float:
+        if self.given_attention_factor is not None:
+            return self.given_attention_factor
+        return 0.1 * math.log(self.scale) + 1.0
+
+    def index_bounds(self) -> tuple[float, float]:
+        """The pair indices between which the index ramp rises from 0 (keep) to 1 (interpolate)."""
+
+        def index(turns: float) -> float:  # the pair that makes `turns` full turns in L tokens
+            ratio = self.original_length / (2 * math.pi * turns)
+            return self.rotated * math.log(ratio) / (2 * math.log(self.base))
+
+        low, high = index(self.beta_fast), index(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        # The upper clamp is R − 1, not R/2 − 1, in the authors' code and in every loader of its checkpoints.
+        low, high = max(low, 0), min(high, self.rotated - 1)
+        if high < low:
+            raise ValueError(
+                f"base={self.base:g} with original_length={self.original_length}: every pair makes more than "
+                f"beta_fast={self.beta_fast:g} turns, so there is nothing to interpolate; raise base"
+            )
+        return low, high + 0.001 if low == high else high
+
+    def keep(self) -> np.ndarray:
+        """The share of θ_t that is kept rather than interpolated, in [0, 1], float64 [R/2]."""
+        if self.ramp == "index":
+            low, high = self.index_bounds()
+            return 1 - np.clip((np.arange(self.rotated // 2) - low) / (high - low), 0, 1)
+        return keep_by_turns(self)
+
+    def inverse_frequencies(self) -> np.ndarray:
+        theta, keep = self.plain_frequencies(), self.keep()
+        return theta / self.scale * (1 - keep) + theta * keep if self.scale > 1 else theta
+
+
+class YaRN(Factored, YaRNFrequencies):
+    """YaRN with a fixed factor, or the smallest that reaches the length at hand. Options: `factor`, and the above."""
+
+
+class DynamicYaRN(YaRNFrequencies):
+    """YaRN with s = max(1, n/L) of the length at hand, whatever that is; it has no `factor`.
+
+    Peng et al. 2023, section 3.4 ("dynamic scaling"): frequencies and temperature are those of n for every token.
+    """
+
+
+def keep_by_turns(scheme: YaRNFrequencies) -> np.ndarray:
+    """γ(r) of YaRN eq. 18: 0 at beta_slow turns in L tokens or fewer, 1 at beta_fast or more, linear between."""
+    turns = scheme.original_length * scheme.plain_frequencies() / (2 * np.pi)
+    return np.clip((turns - scheme.beta_slow) / (scheme.beta_fast - scheme.beta_slow), 0, 1)
+
+
+def check_turns(scheme: YaRNFrequencies) -> None:
+    """Refuse bounds for which the ramp is undefined or runs the wrong way."""
+    if scheme.beta_fast <= scheme.beta_slow:
+        raise ValueError(
+            f"beta_fast={scheme.beta_fast:g} must be above beta_slow={scheme.beta_slow:g}"
+        )
+    shortest = 2 * math.pi * max(1.0, scheme.beta_slow)
+    if scheme.original_length < shortest:
+        raise ValueError(
+            f"original_length={scheme.original_length} is below {shortest:.4g} (2π·beta_slow): not even the fastest pair "
+            "makes beta_slow turns in it"
+        )

@@ -1,0 +1,61 @@
+"""What the three commands share: reading their flags, and reporting a user's mistake in one line."""
+
+import contextlib
+import os
+import sys
+
+from absl import flags
+from ml_collections import config_flags
+
+
+def define_config() -> flags.FlagHolder:
+    """The flag --config=FILE with --config.key=value overrides; unknown keys are refused."""
+    return config_flags.DEFINE_config_file(
+        "config", None, "config file, such as configs/rope.py", lock_config=True
+    )
+
+
+def run(main) -> None:
+    """Parse the command line, call `main()`, and exit with its status."""
+    with reporting():
+        try:
+            rest = flags.FLAGS(sys.argv)
+        except (flags.Error, AttributeError, KeyError, TypeError, OSError) as error:
+            raise ValueError(flag_mistake(error)) from error
+        if len(rest) > 1:
+            raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
+        if flags.FLAGS["help"].value if "help" in flags.FLAGS else False:
+            raise SystemExit(0)
+    sys.exit(main())
+
+
+def require(**given) -> None:
+    """Refuse a command line that lacks one of these flags."""
+    for name, value in given.items():
+        if value is None or value == "":
+            raise ValueError(f"--{name}=… is missing; --help shows the usage")
+
+
+def flag_mistake(error: Exception) -> str:
+    """One line for what absl or ml_collections said about a flag."""
+    text = str(error.args[0] if error.args else error)
+    if isinstance(error, AttributeError | KeyError):
+        name, _, hint = text.partition("\n")
+        return f"the config has no field {name.strip()}. {hint}".strip()
+    return text.strip().splitlines()[0]
+
+
+@contextlib.contextmanager
+def reporting():
+    """Turn a mistake found while setting up (ValueError, OSError) into one line and exit status 2.
+
+    LENGTHWISE_TRACEBACK=1 shows where it was raised.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("LENGTHWISE_TRACEBACK"):
+            raise
+        name = os.path.basename(sys.argv[0])
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None

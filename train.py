@@ -1,0 +1,75 @@
+"""Train one run from a config, or continue it.
+
+    python train.py --config=configs/rope.py --workdir=runs/rope [--config.train.steps=2000 …] [--init_from=RUN]
+
+Started again in the same workdir, it continues after its newest complete checkpoint. --init_from takes the parameters
+of another run's newest checkpoint, with a fresh optimiser at step 0. Writes WORKDIR/config.json, metrics.jsonl,
+tensorboard/ and checkpoints/.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from configs import command
+
+CONFIG = command.define_config()
+WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run; made if absent")
+INIT_FROM = flags.DEFINE_string("init_from", None, "workdir of a run whose weights to start from")
+
+
+def main() -> int:
+    with command.reporting():
+        command.require(config=CONFIG.value, workdir=WORKDIR.value)
+        from training import setup  # jax and all that: not for --help
+
+        job = setup.prepare(CONFIG.value, Path(WORKDIR.value), INIT_FROM.value)
+    steps, stop_at = job.config.train.steps, job.config.train.stop_at
+    last = min(steps, stop_at) if stop_at else steps
+    if job.step >= last:
+        job.checkpoints.close()
+        print(f"{job.workdir} is at step {job.step} of {last}: nothing to do")
+        return 0
+    job.save_config()
+    print(setup.summary(job), flush=True)
+    if job.step:
+        print(f"continuing after step {job.step}", flush=True)
+    return train(job, last)
+
+
+def train(job, last: int) -> int:
+    """Steps job.step + 1 … last, with a checkpoint however they end; the exit status."""
+    from training import loop, mesh, setup, step
+
+    c = job.config.train
+    train_step = step.make_train_step(job.graph, job.config)
+    validate = setup.make_validation(job)
+    rows = mesh.batch_rows(c.batch_size)
+    state = job.state
+    with contextlib.closing(loop.Recorder(job, last)) as recorder, loop.Interrupts() as interrupts:
+        try:
+            for done in range(job.step + 1, last + 1):
+                batch = mesh.put_batch(job.mesh, job.batches.batch(done - 1, *rows))
+                state, metrics = train_step(state, batch)
+                recorder.stepped(done, metrics)
+                stopping = done == last or interrupts.received
+                saving = stopping or (c.save_every and done % c.save_every == 0)
+                if saving or (c.eval_every and done % c.eval_every == 0):
+                    recorder.settle()
+                    valid_loss = recorder.validated(done, validate(state["params"]))
+                    if saving:
+                        recorder.checkpoint(done, state, valid_loss)
+                if stopping:
+                    break
+        except loop.NonFinite as error:
+            print(f"train.py: {error}", file=sys.stderr)
+            return 1
+    if interrupts.received:
+        print(f"{interrupts.received}: stopped after step {done} with a checkpoint; start again to continue")
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main)

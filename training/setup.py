@@ -1,0 +1,204 @@
+"""From a config and a workdir to everything the training loop needs; every refusal happens here."""
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+import data
+import models
+from training import checkpoint, mesh, parent
+from training.config import RunConfig, read_json
+from training.step import State, init_state, make_eval_step
+
+
+# Words of a parameter's dotted name -> the part of the model it is counted under; the first that fits.
+PARTS = {
+    "position scheme": {"posenc"},
+    "norms": {"scale"},
+    "feed-forward": {"feed_forward"},
+    "attention": {"blocks"},
+    "embedding": {"embedding", "head"},
+}
+
+
+@dataclasses.dataclass
+class Job:
+    """A run about to train: its settings, data, and the state it starts or continues from."""
+
+    workdir: Path
+    config: RunConfig
+    corpus: data.Corpus
+    batches: data.Batches
+    mesh: Mesh
+    graph: nnx.GraphDef
+    state: State
+    step: int  # optimiser steps already done
+    checkpoints: checkpoint.Checkpoints
+    record: dict  # config.json
+
+    def save_config(self) -> None:
+        """Write config.json, and the tokenizer's merges where it has any."""
+        if jax.process_index() == 0:
+            self.corpus.tokenizer.save(self.workdir / "tokenizer.json")
+            part = self.workdir / "config.json.part"
+            part.write_text(json.dumps(self.record, indent=2) + "\n")
+            os.replace(part, self.workdir / "config.json")
+
+
+def prepare(given, workdir: Path, init_from: str | None) -> Job:
+    """The job that a ConfigDict describes in this workdir. ValueError or OSError says what is wrong, in one line."""
+    workdir = checkpoint.absolute(workdir)
+    config = RunConfig.from_config(given)
+    earlier = read_json(workdir / "config.json") if (workdir / "config.json").exists() else None
+    origin = find_origin(earlier, init_from, workdir)
+    if origin:
+        config = parent.adopt(config, origin)
+    if earlier:
+        differences = config.differences(checkpoint.run_config(earlier))
+        if differences:
+            raise ValueError(
+                f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
+                "Give back the old values, or another workdir"
+            )
+    devices = mesh.make_mesh(config.mesh, config.train)
+    corpus = data.prepare(config.data)
+    if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
+        raise ValueError(f"{workdir} was trained with another tokenizer than {config.data} gives now")
+    if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
+        raise ValueError(f"the text of data.source={config.data.source} is not what {workdir} was trained on")
+    train = config.train
+    batches = data.Batches(
+        corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
+    )
+    model = models.build(config.model_config(corpus.tokenizer.vocab_size), config.seed)
+    graph, params = models.split(model)
+    workdir.mkdir(parents=True, exist_ok=True)
+    checkpoints = checkpoint.Checkpoints(workdir, train.keep)
+    fresh = init_state(params, config)
+    sharding = mesh.state_sharding(devices, fresh)
+    state = checkpoints.restore_newest(fresh, sharding)
+    if state is None:
+        if origin:
+            source = checkpoint.load_run(origin["run"], str(origin["step"]))
+            parent.check(config, corpus.tokenizer, source)
+            fresh = init_state(source.params, config)
+        state = jax.device_put(fresh, sharding)
+    return Job(
+        workdir=workdir,
+        config=config,
+        corpus=corpus,
+        batches=batches,
+        mesh=devices,
+        graph=graph,
+        state=state,
+        step=int(state["step"]),
+        checkpoints=checkpoints,
+        record=make_record(config, corpus, origin),
+    )
+
+
+def find_origin(earlier: dict | None, init_from: str | None, workdir: Path) -> dict | None:
+    """The parent of this run, as recorded when it began, or as --init_from names it now."""
+    if not earlier:
+        return parent.describe(checkpoint.load_run(init_from)) if init_from else None
+    recorded = earlier["parent"]
+    if init_from and (not recorded or str(checkpoint.absolute(init_from)) != recorded["run"]):
+        began = f"from {recorded['run']}" if recorded else "from fresh weights"
+        raise ValueError(f"{workdir} holds a run that began {began}, not from init_from={init_from}")
+    return recorded
+
+
+def make_record(config: RunConfig, corpus: data.Corpus, origin: dict | None) -> dict:
+    """config.json: the settings, and what it takes to read the run's checkpoints and to know where they came from."""
+    packages = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+    return {
+        **config.to_dict(),
+        "config_hash": config.hash(),
+        "train_length": config.train.length,
+        "tokenizer": corpus.tokenizer.identity(),
+        "corpus": corpus.meta,
+        "parent": origin,
+        "provenance": {
+            "git_revision": git_revision(),
+            "python": platform.python_version(),
+            "packages": {name: version(name) for name in packages},
+            "devices": [device.device_kind for device in jax.devices()],
+        },
+    }
+
+
+def git_revision() -> str | None:
+    """The commit this code is at, with "+changes" if files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=here, capture_output=True, text=True, timeout=20, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def make_validation(job: Job):
+    """params -> mean nll of the validation targets, nats per token.
+
+    They stand in windows of the training length: all of them, or eval_windows spread over the documents.
+    """
+    c = job.config.train
+    tokens, weights = data.disjoint_windows(job.corpus.valid.documents(), c.length)
+    if c.eval_windows and c.eval_windows < len(tokens):
+        chosen = np.linspace(0, len(tokens) - 1, c.eval_windows).round().astype(int)
+        tokens, weights = tokens[chosen], weights[chosen]
+    targets = float(weights.sum())
+    filler = -len(tokens) % c.batch_size  # rows that repeat the first, with weight 0
+    tokens = np.concatenate([tokens, np.repeat(tokens[:1], filler, axis=0)])
+    weights = np.concatenate([weights, np.zeros((filler, c.length), np.float32)])
+    start, stop = mesh.batch_rows(c.batch_size)
+    batches = [
+        {"tokens": tokens[i + start : i + stop], "weights": weights[i + start : i + stop]}
+        for i in range(0, len(tokens), c.batch_size)
+    ]
+    eval_step = make_eval_step(job.graph)
+
+    def validate(params: models.Params) -> float:
+        sums = [eval_step(params, mesh.put_batch(job.mesh, batch)) for batch in batches]
+        return sum(map(float, sums)) / targets
+
+    return validate
+
+
+def summary(job: Job) -> str:
+    """What is about to happen, for a person: devices, parameters by part, tokens per step, data source."""
+    c = job.config
+    parts: dict[str, int] = {}
+    for name, array in job.state["params"].items():
+        part = next(part for part, words in PARTS.items() if words & set(name.split(".")))
+        parts[part] = parts.get(part, 0) + array.size
+    listed = ", ".join(f"{part} {count:,}" for part, count in parts.items())
+    kinds = sorted({device.device_kind for device in job.mesh.devices.flat})
+    return "\n".join(
+        [
+            f"position    {c.position}",
+            f"devices     {job.mesh.size} x {', '.join(kinds)}, data {job.mesh.shape['data']}, "
+            f"fsdp {job.mesh.shape['fsdp']}",
+            f"parameters  {sum(parts.values()):,} ({listed})",
+            f"data        {job.corpus.source}; {job.corpus.train.num_tokens:,} training tokens "
+            f"({job.corpus.tokenizer.name}, {job.corpus.tokenizer.vocab_size} ids)",
+            f"step        {c.train.batch_size} windows of {c.train.length} = "
+            f"{c.train.batch_size * c.train.length:,} tokens; {c.train.steps:,} steps = "
+            f"{c.train.steps * c.train.batch_size / job.batches.windows_per_epoch:.2f} epochs",
+        ]
+    )

@@ -1,0 +1,108 @@
+"""The train step and the validation loss, as pure functions of plain pytrees.
+
+State is {"params": flat dictionary, "opt_state": optax's, "step": int32}. Everything random at a step (dropout,
+randomised positions) is a function of (seed, step).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+import models
+from training.config import RunConfig
+from training.optimizer import learning_rate, make_optimizer
+
+State = dict[str, Any]
+Batch = dict[str, jax.Array]  # tokens [B, T+1], weights [B, T]; with isolated documents segments, positions [B, T]
+
+
+def init_state(params: models.Params, config: RunConfig) -> State:
+    """A fresh optimiser around these parameters, at step 0."""
+    optimizer = make_optimizer(config.train)
+    return {
+        "params": params,
+        "opt_state": optimizer.init(params),
+        "step": jnp.zeros((), jnp.int32),
+    }
+
+
+def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array | None) -> jax.Array:
+    """Σ weight·nll over the batch's targets, nats; `key` turns on dropout and draws randomised positions."""
+    tokens = batch["tokens"]
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    positions_key, dropout_key = (None, None) if key is None else jax.random.split(key)
+    positions = row_positions(model, inputs, batch.get("positions"), positions_key)
+    logits = model(inputs, positions, batch.get("segments"), key=dropout_key)
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)  # [B, T] float32
+    return jnp.sum(nll * batch["weights"])
+
+
+def row_positions(model, inputs, restarted, key) -> jax.Array | None:
+    """Positions of each row: those that restart with the documents, and randomised ones drawn anew for each row.
+
+    None leaves the model to its default, one arange for all rows.
+    """
+    scheme = model.scheme
+    if not scheme.randomized:
+        return restarted
+    B, T = inputs.shape
+    key = jax.random.key(0) if key is None else key
+    drawn = jax.vmap(lambda k: scheme.positions(T, k))(jax.random.split(key, B))  # [B, T]
+    return drawn if restarted is None else jnp.take_along_axis(drawn, restarted, axis=1)
+
+
+def make_train_step(graph: nnx.GraphDef, config: RunConfig):
+    """The jitted (state, batch) -> (state, metrics); the state given is consumed.
+
+    Gradients are those of the token-weighted mean over the whole batch, whatever `accumulate` splits it into, and are
+    clipped after they are put together. `grad_norm` is the norm before clipping. `finite` is whether loss and update
+    are: nothing else may be saved.
+    """
+    c = config.train
+    optimizer, schedule = make_optimizer(c), learning_rate(c)
+
+    def loss(params, batch, key, tokens):
+        return sum_nll(models.merge(graph, params), batch, key) / tokens
+
+    def train_step(state: State, batch: Batch):
+        key = jax.random.fold_in(jax.random.key(config.seed), state["step"])
+        tokens = jnp.maximum(jnp.sum(batch["weights"]), 1)
+        if c.accumulate == 1:
+            nll, grads = jax.value_and_grad(loss)(state["params"], batch, key, tokens)
+        else:
+            nll, grads = accumulated(loss, state["params"], batch, key, tokens, c.accumulate)
+        updates, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        metrics = {
+            "loss": nll,
+            "lr": schedule(state["step"]),
+            "grad_norm": optax.global_norm(grads),
+            "finite": jnp.isfinite(nll) & jnp.isfinite(optax.global_norm(updates)),
+        }
+        return {"params": params, "opt_state": opt_state, "step": state["step"] + 1}, metrics
+
+    return jax.jit(train_step, donate_argnums=0)
+
+
+def accumulated(loss, params, batch, key, tokens, rounds: int):
+    """Loss and gradient of a batch worked through in `rounds` parts of equal rows, one after the other."""
+    # Rows are dealt out in turn, so each device keeps its own rows in every round.
+    parts = jax.tree.map(
+        lambda a: a.reshape(-1, rounds, *a.shape[1:]).swapaxes(0, 1), batch
+    )
+    keys = jax.random.split(key, rounds)
+
+    def add(total, part):
+        nll, grads = jax.value_and_grad(loss)(params, *part, tokens)
+        return jax.tree.map(jnp.add, total, (nll, grads)), None
+
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    return jax.lax.scan(add, zero, (parts, keys))[0]
+
+
+def make_eval_step(graph: nnx.GraphDef):
+    """The jitted (params, batch) -> Σ weight·nll, without dropout."""
+    return jax.jit(lambda params, batch: sum_nll(models.merge(graph, params), batch, None))

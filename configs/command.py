@@ -3,8 +3,9 @@
 import contextlib
 import os
 import sys
+import warnings
 
-from absl import flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 
@@ -17,6 +18,9 @@ def define_config() -> flags.FlagHolder:
 
 def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
+    app.define_help_flags()
+    logging.set_verbosity(logging.ERROR)  # orbax tells of its every step
+    warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
     with reporting():
         try:
             rest = flags.FLAGS(sys.argv)
@@ -24,8 +28,6 @@ def run(main) -> None:
             raise ValueError(flag_mistake(error)) from error
         if len(rest) > 1:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
-        if flags.FLAGS["help"].value if "help" in flags.FLAGS else False:
-            raise SystemExit(0)
     sys.exit(main())
 
 
@@ -40,8 +42,9 @@ def flag_mistake(error: Exception) -> str:
     """One line for what absl or ml_collections said about a flag."""
     text = str(error.args[0] if error.args else error)
     if isinstance(error, AttributeError | KeyError):
-        name, _, hint = text.partition("\n")
-        return f"the config has no field {name.strip()}. {hint}".strip()
+        name, _, hint = text.strip("'\"").replace("\\n", "\n").partition("\n")
+        name = name.replace("\\", "").strip("'")
+        return f"the config has no field {name}. {hint}".strip()
     return text.strip().splitlines()[0]
 
 

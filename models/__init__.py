@@ -4,11 +4,12 @@ import jax
 from flax import nnx
 
 from models.config import ModelConfig
+from models.positions import row_positions
 from models.transformer import Transformer
 
 Params = dict[str, jax.Array]
 
-__all__ = ["ModelConfig", "Params", "Transformer", "build", "merge", "split"]
+__all__ = ["ModelConfig", "Params", "Transformer", "build", "merge", "row_positions", "split"]
 
 
 def build(config: ModelConfig, seed: int) -> Transformer:

@@ -29,29 +29,19 @@ def init_state(params: models.Params, config: RunConfig) -> State:
     }
 
 
-def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array | None) -> jax.Array:
-    """Σ weight·nll over the batch's targets, nats; `key` turns on dropout and draws randomised positions."""
-    tokens = batch["tokens"]
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    positions_key, dropout_key = (None, None) if key is None else jax.random.split(key)
-    positions = row_positions(model, inputs, batch.get("positions"), positions_key)
-    logits = model(inputs, positions, batch.get("segments"), key=dropout_key)
+def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array, dropout: bool) -> jax.Array:
+    """Σ weight·nll over the batch's targets, nats; `key` draws randomised positions, and dropout if it is on."""
+    inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]  # [B, T]
+    positions_key, dropout_key = jax.random.split(key)
+    B, T = inputs.shape
+    positions = models.row_positions(
+        model.scheme, T, jax.random.split(positions_key, B), batch.get("positions")
+    )
+    logits = model(
+        inputs, positions, batch.get("segments"), key=dropout_key if dropout else None
+    )
     nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)  # [B, T] float32
     return jnp.sum(nll * batch["weights"])
-
-
-def row_positions(model, inputs, restarted, key) -> jax.Array | None:
-    """Positions of each row: those that restart with the documents, and randomised ones drawn anew for each row.
-
-    None leaves the model to its default, one arange for all rows.
-    """
-    scheme = model.scheme
-    if not scheme.randomized:
-        return restarted
-    B, T = inputs.shape
-    key = jax.random.key(0) if key is None else key
-    drawn = jax.vmap(lambda k: scheme.positions(T, k))(jax.random.split(key, B))  # [B, T]
-    return drawn if restarted is None else jnp.take_along_axis(drawn, restarted, axis=1)
 
 
 def make_train_step(graph: nnx.GraphDef, config: RunConfig):
@@ -65,7 +55,7 @@ def make_train_step(graph: nnx.GraphDef, config: RunConfig):
     optimizer, schedule = make_optimizer(c), learning_rate(c)
 
     def loss(params, batch, key, tokens):
-        return sum_nll(models.merge(graph, params), batch, key) / tokens
+        return sum_nll(models.merge(graph, params), batch, key, dropout=True) / tokens
 
     def train_step(state: State, batch: Batch):
         key = jax.random.fold_in(jax.random.key(config.seed), state["step"])
@@ -104,5 +94,9 @@ def accumulated(loss, params, batch, key, tokens, rounds: int):
 
 
 def make_eval_step(graph: nnx.GraphDef):
-    """The jitted (params, batch) -> Σ weight·nll, without dropout."""
-    return jax.jit(lambda params, batch: sum_nll(models.merge(graph, params), batch, None))
+    """The jitted (params, batch) -> Σ weight·nll, without dropout; randomised positions are drawn from one key."""
+
+    def eval_step(params, batch):
+        return sum_nll(models.merge(graph, params), batch, jax.random.key(0), dropout=False)
+
+    return jax.jit(eval_step)

@@ -1,0 +1,108 @@
+"""Sets of the Hugging Face hub: "hf:NAME/CONFIG", read through `datasets.load_dataset`.
+
+    hf:NAME                 the set NAME, its only configuration hf:OWNER/NAME/CONFIG    unambiguous
+    hf:A/B                  the configuration B of the set A; where there is none, the set B of the
+    owner A hf:/FOLDER, hf:./FOLDER, hf:~/FOLDER    a data set in a local folder any of these +
+    :SPLIT   that split instead of data.split, as in valid_source="hf:NAME/CONFIG:validation"
+
+A hub set is known by its name: a token file made from it stays in use, also without network,
+whatever changes on the hub later. Its meta.json holds the hash of the text; delete its folder to
+read the hub again.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from data.files import hash_files, row_text
+
+
+def parse_hub_name(value: str, default_split: str) -> tuple[str, str]:
+    """(name, split) of "hf:NAME[:SPLIT]"."""
+    name, _, split = value.removeprefix("hf:").partition(":")
+    return name, split or default_split
+
+
+def is_local(name: str) -> bool:
+    """Whether the name is a folder of this machine."""
+    return name.startswith(("/", "./", "../", "~"))
+
+
+def hub_key(name: str, split: str, field: str) -> dict:
+    """What identifies the text: the name, and for a local folder the content of its files."""
+    key: dict = {"hub": name, "split": split}
+    if is_local(name):
+        root = Path(name).expanduser()
+        files = [
+            (path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file()
+        ]
+        if not files:
+            raise ValueError(f'{field}="hf:{name}": no such folder, or nothing in it')
+        key["files"] = hash_files(sorted(files))
+    return key
+
+
+def hub_documents(
+    name: str, split: str, text_column: str, streaming: bool, field: str
+) -> Iterator[tuple[str, bytes]]:
+    """(name, text) of each row; a ValueError of one line says why a set could not be read."""
+    rows = _load(name, split, streaming, field)
+    number = 0
+    rows = iter(rows)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise _unreadable(name, field, [error]) from error
+        number += 1
+        yield f"{name}:{split}:{number}", row_text(row, text_column, f"{field}=hf:{name}")
+
+
+def _load(name: str, split: str, streaming: bool, field: str):
+    import datasets
+
+    errors = []
+    for reading in _readings(name, field):
+        try:
+            return datasets.load_dataset(*reading, split=split, streaming=streaming)
+        except Exception as error:  # the hub client raises many kinds, not all of them public
+            errors.append(error)
+    raise _unreadable(name, field, errors) from errors[-1]
+
+
+def _readings(name: str, field: str) -> list[tuple[str, ...]]:
+    if is_local(name):
+        return [(os.path.expanduser(name),)]
+    parts = name.split("/")
+    if not all(parts) or len(parts) > 3:
+        raise ValueError(
+            f'{field}="hf:{name}" should be hf:NAME, hf:NAME/CONFIG or hf:OWNER/NAME/CONFIG'
+        )
+    if os.path.isdir(name) or os.path.isdir(parts[0]):
+        # `datasets` would silently read the folder instead of the hub.
+        raise ValueError(
+            f'{field}="hf:{name}" is also a folder here; write hf:./{name} for the folder'
+        )
+    if len(parts) == 3:
+        return [("/".join(parts[:2]), parts[2])]
+    return [tuple(parts)] if len(parts) == 1 else [tuple(parts), (name,)]
+
+
+def _unreadable(name: str, field: str, errors: list[Exception]) -> ValueError:
+    # Of two readings, the first failed as a configuration and the second as an owner: say both.
+    reasons = [
+        f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
+        for error in errors
+    ]
+    variables = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    offline = [each for each in variables if os.environ.get(each, "0") not in ("", "0")]
+    hint = (
+        f" ({offline[0]} is set, so only sets already on this machine can be read)"
+        if offline
+        else ""
+    )
+    return ValueError(
+        f'{field}="hf:{name}" could not be read{hint}: {"; ".join(dict.fromkeys(reasons))}'
+    )

@@ -3,8 +3,8 @@
     python eval_extrapolation.py --runs=runs/rope,runs/alibi --out=runs/report
     python eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn:factor=8,beta_fast=16 --out=runs/report
 
-Writes OUT/records.jsonl, curves.csv, targets.npz, curves.png, curves.svg and report.html, and prints the table. The exit
-status is not 0 if a point ran out of memory, was not finite or failed.
+Writes OUT/records.jsonl, curves.csv, targets.npz, curves.png, curves.svg and report.html, and
+prints the table. The exit status is not 0 if a point ran out of memory, was not finite or failed.
 """
 
 import dataclasses
@@ -70,7 +70,9 @@ def main() -> int:
     print(f"\n{out}/report.html shows the curves; records.jsonl holds every figure")
     failed = [r for r in records if r["status"] in FAILURES]
     for r in failed:
-        print(f"{r['run']} {r['scheme']} {r['protocol']} {r['length']}: {r['status']}: {r['reason']}")
+        print(
+            f"{r['run']} {r['scheme']} {r['protocol']} {r['length']}: {r['status']}: {r['reason']}"
+        )
     return 1 if failed else 0
 
 
@@ -142,9 +144,10 @@ def read_documents(run) -> list:
 
 def measure(curve: Curve) -> tuple[list[dict], dict]:
     """The records of one curve, and the losses of its fixed targets."""
+    from tqdm import tqdm
+
     import evaluation
     from evaluation.model import ModelScore
-    from tqdm import tqdm
 
     run = curve.run
     score = ModelScore(run.model_config, curve.position, run.params)

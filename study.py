@@ -2,9 +2,9 @@
 
     python study.py --config=configs/studies/seven_schemes.py --workdir=runs/seven_schemes
 
-Each run is a `train.py` of its own in WORKDIR/NAME, each evaluation an `eval_extrapolation.py`; the report of all is in
-WORKDIR/report. Interrupted and started again, it goes on where it stopped. --print_commands prints those commands instead, in
-an order that a cluster's queue may run them in.
+Each run is a `train.py` of its own in WORKDIR/NAME, each evaluation an `eval_extrapolation.py`; the
+report of all is in WORKDIR/report. Interrupted and started again, it goes on where it stopped.
+--print_commands prints those commands instead, in an order that a cluster's queue may run them in.
 """
 
 import shlex
@@ -18,7 +18,9 @@ from absl import flags
 from configs import command
 
 CONFIG = command.define_config()
-WORKDIR = flags.DEFINE_string("workdir", None, "folder of the study: one folder per run, and report")
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "folder of the study: one folder per run, and report"
+)
 PRINT_COMMANDS = flags.DEFINE_boolean("print_commands", False, "print the commands; run nothing")
 
 HERE = Path(__file__).parent
@@ -41,17 +43,20 @@ def main() -> int:
 
 
 def study_commands(study, workdir: Path) -> list[list[str]]:
-    """The commands of a study, in order. ValueError names a run that is not there, or a mistyped field.
+    """The commands of a study, in order. ValueError names a run that is not there, or a mistyped
+    field.
 
-    study.train, study.evaluate: flags of every training and of every evaluation. study.runs: a tuple of
-    {name, config (a file), flags, init_from (the name of an earlier run)}. study.evaluations: a tuple of {runs (names, separated
-    by commas), schemes, flags}. What a run or evaluation does not need it may leave out.
+    study.train, study.evaluate: flags of every training and of every evaluation. study.runs: a
+    tuple of {name, config (a file), flags, init_from (the name of an earlier run)}.
+    study.evaluations: a tuple of {runs (names, separated by commas), schemes, flags}. What a run or
+    evaluation does not need it may leave out.
     """
     commands, trained = [], []
     for spec in study.runs:
         field = f"runs: {spec.get('name', spec)}"
         fields(field, spec, needed=("name", "config"), optional=("flags", "init_from"))
-        words = ["train.py", f"--config={spec['config']}", f"--workdir={workdir / spec['name']}"]
+        config = spec["config"] if Path(spec["config"]).exists() else HERE / spec["config"]
+        words = ["train.py", f"--config={config}", f"--workdir={workdir / spec['name']}"]
         if "init_from" in spec:
             known(field, spec["init_from"], trained)
             words.append(f"--init_from={workdir / spec['init_from']}")
@@ -86,7 +91,8 @@ def known(where: str, name: str, trained: list[str]) -> None:
 
 def run(words: list[str]) -> int:
     """Run one command to its end; an interruption is passed on once, and waited for."""
-    # In a session of its own, so that Ctrl-C reaches it through us alone and it can save a checkpoint.
+    # In a session of its own, so that Ctrl-C reaches it through us alone and it can save a
+    # checkpoint.
     child = subprocess.Popen([sys.executable, HERE / words[0], *words[1:]], start_new_session=True)
     received = []
 

@@ -2,9 +2,9 @@
 
     python train.py --config=configs/rope.py --workdir=runs/rope [--config.train.steps=2000 …] [--init_from=RUN]
 
-Started again in the same workdir, it continues after its newest complete checkpoint. --init_from takes the parameters
-of another run's newest checkpoint, with a fresh optimiser at step 0. Writes WORKDIR/config.json, metrics.jsonl,
-tensorboard/ and checkpoints/.
+Started again in the same workdir, it continues after its newest complete checkpoint. --init_from
+takes the parameters of another run's newest checkpoint, with a fresh optimiser at step 0. Writes
+WORKDIR/config.json, metrics.jsonl, tensorboard/ and checkpoints/.
 """
 
 import contextlib
@@ -67,7 +67,9 @@ def train(job, last: int) -> int:
             print(f"train.py: {error}", file=sys.stderr)
             return 1
     if interrupts.received:
-        print(f"{interrupts.received}: stopped after step {done} with a checkpoint; start again to continue")
+        print(
+            f"{interrupts.received}: stopped after step {done} with a checkpoint; start again to continue"
+        )
     return 0
 
 

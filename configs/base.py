@@ -2,7 +2,8 @@
 
     python train.py --config=configs/base.py --workdir=runs/base --config.position=alibi
 
-A 0.8 M parameter model of byte tokens on Shakespeare, which two CPU cores train in about two minutes.
+A 0.8 M parameter model of byte tokens on Shakespeare, which two CPU cores train in about two
+minutes.
 """
 
 from ml_collections import ConfigDict
@@ -33,7 +34,9 @@ def get_config(position="rope") -> ConfigDict:
     c.data.source = "shakespeare"
     c.data.valid_source = ""  # likewise; "": whole documents of `source` are set aside
     c.data.test_source = ""  # likewise
-    c.data.tokenizer = "byte"  # or "bpe:4096": byte-level BPE of that many ids, trained on the source
+    c.data.tokenizer = (
+        "byte"  # or "bpe:4096": byte-level BPE of that many ids, trained on the source
+    )
     c.data.cache_dir = "~/.cache/lengthwise"  # downloads and token files
     c.data.isolate_documents = False  # attention and positions stop at document borders in training
     c.data.text_column = "text"  # of jsonl, parquet and hub data
@@ -43,7 +46,9 @@ def get_config(position="rope") -> ConfigDict:
 
     c.train = ConfigDict()
     c.train.steps = 800  # optimiser steps; schedules and all "every" fields count these
-    c.train.stop_at = 0  # stop after this step with a checkpoint, as an interruption would; 0: never
+    c.train.stop_at = (
+        0  # stop after this step with a checkpoint, as an interruption would; 0: never
+    )
     c.train.batch_size = 32  # windows per step, over all devices and accumulation rounds
     c.train.length = 64  # L, tokens of a training window
     c.train.accumulate = 1  # rounds the batch is split into, to save memory
@@ -59,7 +64,9 @@ def get_config(position="rope") -> ConfigDict:
     c.train.log_every = 10  # steps
     c.train.eval_every = 200  # steps between validation losses; 0: only at checkpoints
     c.train.eval_windows = 256  # validation windows, spread over the documents; 0: all
-    c.train.save_every = 200  # steps between checkpoints (each with a validation loss); 0: only the last
+    c.train.save_every = (
+        200  # steps between checkpoints (each with a validation loss); 0: only the last
+    )
     c.train.keep = 2  # newest checkpoints kept; the best by validation loss is kept besides
 
     c.mesh = ConfigDict()

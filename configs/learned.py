@@ -2,8 +2,8 @@
 
     python train.py --config=configs/learned.py --workdir=runs/learned
 
-Expected: as good as sinusoidal at the training length and undefined past it, which the curve shows as such;
-`eval_extrapolation.py --schemes=learned:extend=interpolate` stretches the table instead.
+Expected: as good as sinusoidal at the training length and undefined past it, which the curve shows
+as such; `eval_extrapolation.py --schemes=learned:extend=interpolate` stretches the table instead.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,5 @@
-"""NTK-aware scaling, fine-tuned from a RoPE run at 4 times its length (bloc97 2023; the YaRN paper's eq. 16).
+"""NTK-aware scaling, fine-tuned from a RoPE run at 4 times its length (bloc97 2023; the YaRN
+paper's eq. 16).
 
     python train.py --config=configs/ntk.py --workdir=runs/ntk --init_from=runs/rope
 

@@ -1,9 +1,11 @@
-"""Position interpolation, the recipe of its paper: a RoPE run fine-tuned at 4 times its length (Chen et al. 2023).
+"""Position interpolation, the recipe of its paper: a RoPE run fine-tuned at 4 times its length
+(Chen et al. 2023).
 
     python train.py --config=configs/pi.py --workdir=runs/pi --init_from=runs/rope
 
-The factor is the ratio of the two lengths and is fixed, as in the paper; the original length is taken from the parent.
-Expected: after 100 steps, at 256 tokens, a loss about as low as RoPE's at 64; without the fine-tune it is far above it.
+The factor is the ratio of the two lengths and is fixed, as in the paper; the original length is
+taken from the parent. Expected: after 100 steps, at 256 tokens, a loss about as low as RoPE's at
+64; without the fine-tune it is far above it.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,7 @@
-"""A run that is ready in seconds, to see that everything works; the loss falls below 3 nats per byte.
+"""A run that is ready in seconds, to see that everything works; the loss falls below 3 nats per
+byte.
 
-    python train.py --config=configs/smoke.py --workdir=runs/smoke
+python train.py --config=configs/smoke.py --workdir=runs/smoke
 """
 
 from ml_collections import ConfigDict

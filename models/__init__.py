@@ -15,7 +15,8 @@ __all__ = ["ModelConfig", "Params", "Transformer", "build", "merge", "row_positi
 def build(config: ModelConfig, seed: int) -> Transformer:
     """A freshly initialised model. ValueError names a field that does not fit.
 
-    Position parameters draw from a stream of their own, so two schemes with one seed share every other weight.
+    Position parameters draw from a stream of their own, so two schemes with one seed share every
+    other weight.
     """
     params, positions = jax.random.split(jax.random.key(seed))
     return Transformer(config, nnx.Rngs(params=params, posenc=positions))

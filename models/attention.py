@@ -1,8 +1,8 @@
 """One attention function for training, long evaluation in query blocks, and cached decoding.
 
-It is written for one sequence and mapped over the batch, so positions may be shared by the rows (their bias is then
-computed once) or differ between them. Query rows meet whatever keys there are: T = S in training, a block of rows in
-long evaluation, one row against the cache in decoding.
+It is written for one sequence and mapped over the batch, so positions may be shared by the rows
+(their bias is then computed once) or differ between them. Query rows meet whatever keys there are:
+T = S in training, a block of rows in long evaluation, one row against the cache in decoding.
 """
 
 import jax
@@ -22,8 +22,9 @@ def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
 def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
     """Query rows of one sequence against its keys.
 
-    q [T, H, K]; k, v [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T], k_pos [S] int32;
-    segments likewise or None. Returns [T, H, K] in v's dtype. Logits and softmax are float32.
+    q [T, H, K]; k, v [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T],
+    k_pos [S] int32; segments likewise or None. Returns [T, H, K] in v's dtype. Logits and softmax
+    are float32.
     """
     T, H, K = q.shape
     repeats = H // k.shape[1]
@@ -40,12 +41,11 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     ):
         if term is not None:
             logits += term
-    # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient of others.
+    # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient
+    # of others.
     logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)
     w = jax.nn.softmax(logits, axis=-1)  # [H, T, S] float32
-    out = jnp.einsum(
-        "hts,shk->thk", w.astype(v.dtype), values, preferred_element_type=jnp.float32
-    )
+    out = jnp.einsum("hts,shk->thk", w.astype(v.dtype), values, preferred_element_type=jnp.float32)
     extra = scheme.value(w, q_pos, k_pos)
     return (out if extra is None else out + extra).astype(v.dtype)
 
@@ -79,8 +79,9 @@ def attend(
 ) -> jax.Array:
     """Attention of a batch: q [B, T, H, K], k and v [B, S, G, K] -> [B, T, H, K].
 
-    Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T] and [B, S], or None for
-    one segment. With `block`, T is worked through in blocks of that many query rows.
+    Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T]
+    and [B, S], or None for one segment. With `block`, T is worked through in blocks of that many
+    query rows.
     """
     blocked = block is not None and block < q.shape[1]
 

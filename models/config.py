@@ -7,7 +7,8 @@ from posenc import Dims
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The fields of `config.model`, with what the run's data, position scheme and training length add.
+    """The fields of `config.model`, with what the run's data, position scheme and training length
+    add.
 
     num_kv_heads 0 means as many as num_heads. `position` is a spec in its one-line spelling.
     """

@@ -11,8 +11,8 @@ def row_positions(
 ) -> jax.Array | None:
     """int32 [B, T], or None where the model's default will do.
 
-    keys [B]: each row of a scheme with randomised positions gets a draw of its own. restarted [B, T]: positions that
-    begin again at 0 with each document; they then index the draw.
+    keys [B]: each row of a scheme with randomised positions gets a draw of its own. restarted [B,
+    T]: positions that begin again at 0 with each document; they then index the draw.
     """
     if not scheme.randomized:
         return restarted

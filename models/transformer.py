@@ -1,8 +1,10 @@
-"""A pre-norm decoder whose position scheme is one field: RMSNorm, grouped-query attention, SwiGLU or GELU, no biases.
+"""A pre-norm decoder whose position scheme is one field: RMSNorm, grouped-query attention, SwiGLU
+or GELU, no biases.
 
-Shapes: B batch, T tokens, D model width, H query heads, G key/value heads, K head size, F feed-forward width,
-V vocabulary, N layers. Parameters are float32 and are cast to the compute dtype where they are used. Dense layers see
-tokens flattened to [B·T, D]: XLA's CPU backward pass of a rank-3 dense layer is up to 2.5 times slower.
+Shapes: B batch, T tokens, D model width, H query heads, G key/value heads, K head size, F
+feed-forward width, V vocabulary, N layers. Parameters are float32 and are cast to the compute dtype
+where they are used. Dense layers see tokens flattened to [B·T, D]: XLA's CPU backward pass of a
+rank-3 dense layer is up to 2.5 times slower.
 """
 
 from collections.abc import Mapping
@@ -93,8 +95,9 @@ class Block(nnx.Module):
 
 
 class Transformer(nnx.Module):
-    """Tokens to logits. `position` is a spec of `posenc.create`; parameters of shared schemes live in `posenc.NAME`,
-    those of per-layer schemes in `blocks.i.posenc.NAME`, so a composition with a parameter-free part keeps their names.
+    """Tokens to logits. `position` is a spec of `posenc.create`; parameters of shared schemes live
+    in `posenc.NAME`, those of per-layer schemes in `blocks.i.posenc.NAME`, so a composition with a
+    parameter-free part keeps their names.
     """
 
     def __init__(self, c: ModelConfig, rngs: nnx.Rngs):
@@ -102,7 +105,8 @@ class Transformer(nnx.Module):
         self.embedding = nnx.Param(
             c.d_model**-0.5 * jax.random.normal(rngs.params(), (c.vocab_size, c.d_model))
         )
-        # Position parameters come from a stream of their own: every other weight is the same under every scheme.
+        # Position parameters come from a stream of their own: every other weight is the same under
+        # every scheme.
         layers = [create_parts(parse_spec(c.position), c.dims, rngs) for _ in range(c.num_layers)]
         self.posenc = nnx.Dict({n: s for n, s in layers[0].items() if not s.per_layer})
         self.blocks = nnx.List(
@@ -137,9 +141,10 @@ class Transformer(nnx.Module):
     ):
         """Logits float32 [B, T, V] of the token after each of `tokens` int32 [B, T].
 
-        positions: int32 [T], or [B, T] for rows of their own; default those of the scheme. segments: int32 [B, T];
-        a token sees only its own segment. key: turns dropout on. block: query rows per attention block.
-        cache: from `init_cache`; then the result is (logits, the cache with these tokens).
+        positions: int32 [T], or [B, T] for rows of their own; default those of the scheme.
+        segments: int32 [B, T]; a token sees only its own segment. key: turns dropout on. block:
+        query rows per attention block. cache: from `init_cache`; then the result is (logits, the
+        cache with these tokens).
         """
         c = self.config
         B, T = tokens.shape
@@ -154,7 +159,9 @@ class Transformer(nnx.Module):
         for scheme in self.posenc.values():
             rows = (0, 0 if positions.ndim == 2 else None)
             x = jax.vmap(scheme.embed, in_axes=rows)(x, positions)
-        keys = [None] * (c.num_layers + 1) if key is None else jax.random.split(key, c.num_layers + 1)
+        keys = (
+            [None] * (c.num_layers + 1) if key is None else jax.random.split(key, c.num_layers + 1)
+        )
         x = dropout(x, c.dropout, keys[-1])
         caches = [None] * c.num_layers if cache is None else cache
         new = []
@@ -190,15 +197,21 @@ EMPTY = -1  # the segment of cache slots that hold nothing yet: no token belongs
 
 
 def extend(cache: Cache, k, v, positions, segments):
-    """Write T new tokens behind those a layer's cache holds; returns it, and all its keys, values, positions, segments."""
+    """Write T new tokens behind those a layer's cache holds.
+
+    Returns the cache, and all its keys, values, positions and segments.
+    """
     B, T = k.shape[:2]
     start = cache["used"]
-    # A slice update past the end would be moved back over older keys without a word: let it be NaN instead.
+    # A slice update past the end would be moved back over older keys without a word: let it be NaN
+    # instead.
     k = jnp.where(start + T <= cache["k"].shape[1], k, jnp.nan)
     positions = jnp.broadcast_to(positions, (B, T))
     write = {"k": k, "v": v, "positions": positions, "segments": segments}
     new = {
-        name: jax.lax.dynamic_update_slice_in_dim(cache[name], a.astype(cache[name].dtype), start, 1)
+        name: jax.lax.dynamic_update_slice_in_dim(
+            cache[name], a.astype(cache[name].dtype), start, 1
+        )
         for name, a in write.items()
     }
     new["used"] = start + T

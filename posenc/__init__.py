@@ -1,40 +1,14 @@
-"""Position schemes behind one interface. `python -c "import posenc; help(posenc.Scheme)"` shows the hooks.
+"""Position schemes behind one interface. `python -c "import posenc; help(posenc.Scheme)"` shows the
+hooks.
 
-    scheme = posenc.create("yarn", dims, rngs, factor=4.0)
-    scheme = posenc.create("yarn:factor=4+log_n", posenc.Dims(D=128, H=4, K=32, train_length=64), rngs)
+    scheme = posenc.create("yarn", dims, rngs, factor=4.0) scheme =
+    posenc.create("yarn:factor=4+log_n", posenc.Dims(D=128, H=4, K=32, train_length=64), rngs)
 """
 
-import inspect
-from collections.abc import Mapping
-
-from flax import nnx
-
-from posenc.absolute import Learned, NoPE, Sinusoidal
-from posenc.alibi import ALiBi
 from posenc.base import Composition, Dims, LengthError, Scheme, overrides
-from posenc.log_n import LogN
-from posenc.rope import NTK, PI, DynamicNTK, DynamicPI, RoPE
-from posenc.spec import Part, did_you_mean, format_spec, parse_spec
-from posenc.yarn import DynamicYaRN, YaRN
-
-SCHEMES: dict[str, type[Scheme]] = {
-    # nowhere
-    "nope": NoPE,
-    # on the embeddings
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
-    # on queries and keys
-    "rope": RoPE,
-    "pi": PI,
-    "dynamic_pi": DynamicPI,
-    "ntk": NTK,
-    "dynamic_ntk": DynamicNTK,
-    "yarn": YaRN,
-    "dynamic_yarn": DynamicYaRN,
-    "log_n": LogN,
-    # on the logits, by distance
-    "alibi": ALiBi,
-}
+from posenc.schemes import SCHEMES, create, create_parts, option_names
+from posenc.spec import did_you_mean, format_spec, parse_spec
+from posenc.swap import swap
 
 __all__ = [
     "SCHEMES",
@@ -49,72 +23,5 @@ __all__ = [
     "option_names",
     "overrides",
     "parse_spec",
+    "swap",
 ]
-
-
-def create(
-    spec: str | Mapping, dims: Dims, rngs: nnx.Rngs | None = None, **options
-) -> Scheme:
-    """The scheme a spec names, built for `dims`, its parameters drawn from `rngs.posenc`.
-
-    spec: "yarn", "yarn:factor=4", "rope+log_n", or {"scheme": "yarn", "factor": 4.0}. Keywords add options to a single
-    scheme. ValueError names an unknown scheme or option, or a value that does not fit.
-    """
-    parts = parse_spec(spec)
-    if options:
-        if len(parts) > 1:
-            raise ValueError(
-                f"{spec}: in a composition each part carries its own options, as in yarn:factor=4+log_n; "
-                f"got {', '.join(options)} beside it"
-            )
-        name, written = parts[0]
-        twice = written.keys() & options.keys()
-        if twice:
-            raise ValueError(f"{spec}: {', '.join(sorted(twice))} is given twice")
-        parts = [(name, {**written, **options})]
-    schemes = create_parts(parts, dims, rngs)
-    return next(iter(schemes.values())) if len(schemes) == 1 else Composition(schemes)
-
-
-def create_parts(
-    parts: list[Part], dims: Dims, rngs: nnx.Rngs | None = None
-) -> dict[str, Scheme]:
-    """The schemes of a parsed spec by name, in order; the checks of `create`."""
-    names = [name for name, _ in parts]
-    for name, options in parts:
-        if name not in SCHEMES:
-            raise ValueError(f"{name} is no position scheme; {did_you_mean(name, SCHEMES)}")
-        for option in options:
-            if option in ("mscale", "mscale_all_dim"):
-                raise ValueError(
-                    f"{name}: {option} is not supported, as loaders disagree on what it means; give attention_factor"
-                )
-            if option not in option_names(name):
-                raise ValueError(
-                    f"{name} has no option {option}; {did_you_mean(option, option_names(name))}"
-                )
-        if names.count(name) > 1:
-            raise ValueError(f"{name} stands twice in {format_spec(parts)}")
-    rotations = [name for name in names if issubclass(SCHEMES[name], RoPE)]
-    if len(rotations) > 1:
-        raise ValueError(f"{' and '.join(rotations)} both rotate queries and keys; keep one")
-    schemes = {}
-    for name, options in parts:
-        try:
-            schemes[name] = SCHEMES[name](dims, rngs, **options)
-        except ValueError as error:
-            if str(error).startswith("model."):
-                raise
-            raise type(error)(f"{name}: {error}") from None
-    return schemes
-
-
-def option_names(name: str) -> list[str]:
-    """The options of a registered scheme, its own first."""
-    names = []
-    for cls in SCHEMES[name].__mro__:
-        if "__init__" in vars(cls) and issubclass(cls, Scheme):
-            for parameter in inspect.signature(cls.__init__).parameters.values():
-                if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in names:
-                    names.append(parameter.name)
-    return names

@@ -20,21 +20,39 @@ class NoPE(Scheme):
 class Sinusoidal(Scheme):
     """PE(p)[2t] = sin(p·b^(−2t/D)), PE(p)[2t+1] = cos(same), added to the scaled token embeddings.
 
-    Vaswani et al. 2017, section 3.5, in the interleaved layout of the paper. Defined at every position.
-    Options: `base` b (10000).
+    Vaswani et al. 2017, section 3.5, in the interleaved layout of the paper. Defined at every
+    position. Options: `base` b (10000); `factor` s (1): positions are divided by it, which is
+    position interpolation (Chen et al. 2023), a number of at least 1, or "auto" = max(1, n/L).
     """
 
     relative = False
 
-    def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, base: float = 10000.0, **options):
+    def __init__(
+        self,
+        dims: Dims,
+        rngs: nnx.Rngs | None = None,
+        *,
+        base: float = 10000.0,
+        factor: float | str = 1.0,
+        **options,
+    ):
         super().__init__(dims, rngs, **options)
         if dims.D % 2:
             raise ValueError(f"model.d_model={dims.D} must be even for sinusoidal positions")
         self.base = number("base", base, above=1)
+        self.factor = factor if factor == "auto" else number("factor", factor, at_least=1)
+        self.prefix_invariant = self.factor != "auto" and not self.randomized
+
+    @property
+    def scale(self) -> float:
+        """s, the extension factor in use at this length; 1 means plain sinusoids."""
+        automatic = max(1.0, self.length / self.dims.train_length)
+        return automatic if self.factor == "auto" else self.factor
 
     def frequencies(self) -> np.ndarray:
         """Radians per position of each sine/cosine pair, float64 [D/2]."""
-        return self.base ** (-np.arange(0, self.dims.D, 2, dtype=np.float64) / self.dims.D)
+        plain = self.base ** (-np.arange(0, self.dims.D, 2, dtype=np.float64) / self.dims.D)
+        return plain / self.scale
 
     def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
         frequencies = self.frequencies().astype(np.float32)
@@ -44,14 +62,16 @@ class Sinusoidal(Scheme):
 
 
 class Learned(Scheme):
-    """A trained vector per position, added to the scaled token embeddings; undefined past its table.
+    """A trained vector per position, added to the scaled token embeddings; undefined past its
+    table.
 
-    Gehring et al. 2017 / Radford et al. 2018. The table has L = train_length rows (max_position rows with
-    randomized positions), initialised N(0, 1), the scale of the scaled token embeddings. Longer sequences raise
-    LengthError: JAX would silently clamp the index and give a plausible, meaningless curve.
+    Gehring et al. 2017 / Radford et al. 2018. The table has L = train_length rows (max_position
+    rows with randomized positions), initialised N(0, 1), the scale of the scaled token embeddings.
+    Longer sequences raise LengthError: JAX would silently clamp the index and give a plausible,
+    meaningless curve.
 
-    Options: `extend="interpolate"`: at n > L row p reads the table at p·L/n, linearly between rows and clamped to
-    the last (position interpolation for a learned table); then no length is refused.
+    Options: `extend="interpolate"`: at n > L row p reads the table at p·L/n, linearly between rows
+    and clamped to the last (position interpolation for a learned table); then no length is refused.
     """
 
     relative = False
@@ -82,7 +102,8 @@ class Learned(Scheme):
             part = (where - low)[:, None]  # [T, 1]
             vectors = table[low] * (1 - part) + table[jnp.minimum(low + 1, rows - 1)] * part
         else:
-            # Traced positions cannot be refused: out of range they become NaN, never a neighbour's row.
+            # Traced positions cannot be refused: out of range they become NaN, never a neighbour's
+            # row.
             gather = table.at[pos]
             vectors = gather.get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
         return x + vectors.astype(x.dtype)

@@ -9,10 +9,11 @@ from posenc.base import Dims, Scheme, number
 
 
 def alibi_slopes(H: int) -> np.ndarray:
-    """The m_h of Press et al. 2022, section 3, with the reference rule for H not a power of two; float64 [H].
+    """The m_h of Press et al. 2022, section 3, with the reference rule for H not a power of two;
+    float64 [H].
 
-    H a power of two: m_h = 2^(−8(h+1)/H). Otherwise those of the largest power of two c below H, then every other
-    one of 2c's, as in fairseq's `get_slopes` of the authors.
+    H a power of two: m_h = 2^(−8(h+1)/H). Otherwise those of the largest power of two c below H,
+    then every other one of 2c's, as in fairseq's `get_slopes` of the authors.
     """
 
     def power_of_two(n: int) -> np.ndarray:
@@ -25,8 +26,9 @@ def alibi_slopes(H: int) -> np.ndarray:
 class ALiBi(Scheme):
     """bias(h, i, j) = −m_h·(i − j), after the 1/√K scaling; no parameters.
 
-    Press, Smith & Lewis 2022, "Train Short, Test Long". The relative form: nearer keys get the larger bias, the
-    query itself 0. Options: `slope_scale` (1) multiplies every slope; 1/s is ALiBi interpolation (Al-Khateeb et al. 2023).
+    Press, Smith & Lewis 2022, "Train Short, Test Long". The relative form: nearer keys get the
+    larger bias, the query itself 0. Options: `slope_scale` (1) multiplies every slope; 1/s is ALiBi
+    interpolation (Al-Khateeb et al. 2023).
     """
 
     def __init__(

@@ -1,13 +1,16 @@
 """What a position scheme is: the hooks it may override, the claims it makes, and compositions.
 
     tokens -> embed(x, pos) --> blocks:  q --> query(q, q_pos) --.
-                                         k --> key(k, k_pos) ----+--> q·k/√K + content(q, k, q_pos, k_pos)
-                                                                         + bias(q_pos, k_pos) -> mask -> softmax = w
+                                         k --> key(k, k_pos) ----+--> q·k/√K + content(q, k, q_pos,
+                                         k_pos)
+                                                                         + bias(q_pos, k_pos) ->
+                                                                         mask -> softmax = w
                                                                    w·v + value(w, q_pos, k_pos)
 
-Hooks see one sequence; attention maps them over the batch. Shapes everywhere: T query positions, S key positions,
-D model width, H query heads, G key/value heads, K head size. Positions are int32 [T] or [S] and come from outside:
-no hook counts rows, so one row against a cache is the same computation as a whole sequence.
+Hooks see one sequence; attention maps them over the batch. Shapes everywhere: T query positions, S
+key positions, D model width, H query heads, G key/value heads, K head size. Positions are int32 [T]
+or [S] and come from outside: no hook counts rows, so one row against a cache is the same
+computation as a whole sequence.
 """
 
 import copy
@@ -28,7 +31,8 @@ class LengthError(ValueError):
 class Dims:
     """The sizes a scheme is built for.
 
-    D model width; H query heads; K head size; train_length L in tokens; G key/value heads (default H).
+    D model width; H query heads; K head size; train_length L in tokens; G key/value heads (default
+    H).
     """
 
     D: int
@@ -49,13 +53,17 @@ class Dims:
 class Scheme(nnx.Module):
     """A position scheme that does nothing anywhere; the others override where they act.
 
-    Options of every scheme: `positions`, "arange" or "randomized" (Ruoss et al. 2023: sorted distinct draws from
-    [0, max_position)), and `max_position` (default 2048; only with randomized positions).
+    Options of every scheme: `positions`, "arange" or "randomized" (Ruoss et al. 2023: sorted
+    distinct draws from [0, max_position)), and `max_position` (default 2048; only with randomized
+    positions).
     """
 
-    # Claims, verified numerically by the tests. Read them from an instance: options can change them.
+    # Claims, verified numerically by the tests. Read them from an instance: options can change
+    # them.
     per_layer: ClassVar[bool] = False  # own parameters in each block
-    relative: bool = True  # shifting every position by a constant, at a fixed at_length, changes nothing
+    relative: bool = (
+        True  # shifting every position by a constant, at a fixed at_length, changes nothing
+    )
     prefix_invariant: bool = True  # row i never depends on the total length
     max_length: int | None = None  # tokens a learned table reaches; None: any length
     swaps: tuple[str, ...] = ()  # scheme names that this one's checkpoints may be evaluated as
@@ -117,7 +125,8 @@ class Scheme(nnx.Module):
         k_pos: jax.Array,
         visible: jax.Array | None = None,
     ) -> jax.Array | None:
-        """What is added to the logits depending on raw q [T, H, K] and k [S, H, K]: float32 [H, T, S], or None.
+        """What is added to the logits depending on raw q [T, H, K] and k [S, H, K]: float32 [H, T,
+        S], or None.
 
         `visible` is bool [T, S], the mask attention will apply (default k_pos <= q_pos).
         """
@@ -128,7 +137,8 @@ class Scheme(nnx.Module):
         return None
 
     def at_length(self, n: int) -> Self:
-        """This scheme for sequences of n tokens in all. Pure: a function of the options and n alone.
+        """This scheme for sequences of n tokens in all. Pure: a function of the options and n
+        alone.
 
         Raises LengthError where the scheme is not defined at n.
         """
@@ -155,7 +165,8 @@ class Scheme(nnx.Module):
         """Raise LengthError for concrete positions outside [0, max_length); traced ones cannot be read."""
         if self.max_length is None or isinstance(pos, jax.core.Tracer) or pos.size == 0:
             return
-        low, high = int(np.min(pos)), int(np.max(pos))
+        known = np.asarray(pos)  # numpy's: inside a trace jax's would trace even these
+        low, high = int(known.min()), int(known.max())
         if low < 0 or high >= self.max_length:
             outside = low if low < 0 else high
             raise LengthError(

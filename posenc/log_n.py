@@ -11,11 +11,12 @@ from posenc.base import Dims, Scheme, choice
 
 
 class LogN(Scheme):
-    """q_i times max(1, ln(i + 1)/ln L), i + 1 being the number of keys the query sees; alone, nope with it.
+    """q_i times max(1, ln(i + 1)/ln L), i + 1 being the number of keys the query sees; alone, nope
+    with it.
 
-    Su 2021 ("Scaling attention from the viewpoint of entropy invariance"); Qwen's `logn`. L is the training length.
-    Composes with any scheme (`rope+log_n`), multiplying q·k only. Options: `clip` (True); False is the original
-    proposal, whose factor is below 1 before position L.
+    Su 2021 ("Scaling attention from the viewpoint of entropy invariance"); Qwen's `logn`. L is the
+    training length. Composes with any scheme (`rope+log_n`), multiplying q·k only. Options: `clip`
+    (True); False is the original proposal, whose factor is below 1 before position L.
     """
 
     relative = False

@@ -1,8 +1,9 @@
-"""Rotary positions and the scalings that change only their frequencies: rope, pi, dynamic_pi, ntk, dynamic_ntk.
+"""Rotary positions and the scalings that change only their frequencies: rope, pi, dynamic_pi, ntk,
+dynamic_ntk.
 
-Notation: R rotated channels per head, pair t = 0 … R/2−1, base b, θ_t = b^(−2t/R) radians per token, L the original
-training length, n the length at hand, s ≥ 1 the extension factor. The query at i and the key at j are rotated by i·θ_t
-and j·θ_t, so their inner product depends on i − j only.
+Notation: R rotated channels per head, pair t = 0 … R/2−1, base b, θ_t = b^(−2t/R) radians per
+token, L the original training length, n the length at hand, s ≥ 1 the extension factor. The query
+at i and the key at j are rotated by i·θ_t and j·θ_t, so their inner product depends on i − j only.
 """
 
 import jax
@@ -12,19 +13,24 @@ from flax import nnx
 
 from posenc.base import Dims, Scheme, choice, number, whole
 
-# A rotary checkpoint holds no position parameter, so it can be read under any of these. (nope: rotation removed.)
-ROPE_SWAPS = ("nope", "rope", "pi", "dynamic_pi", "ntk", "dynamic_ntk", "yarn", "dynamic_yarn")
+# A rotary checkpoint holds no position parameter, so it can be read under any of these. (nope:
+# rotation removed.)
+ROPE_SWAPS = (
+    *("nope", "rope", "pi", "dynamic_pi", "ntk", "dynamic_ntk", "ntk_by_parts"),
+    *("yarn", "dynamic_yarn", "llama3", "longrope", "p_rope"),
+)
 
 
-def rotate(x: jax.Array, angles: jax.Array, scale: float, pairing: str) -> jax.Array:
-    """Rotate channel pairs of x [T, H, K] by angles float32 [T, R/2] and multiply those R channels by `scale`.
+def rotate(x: jax.Array, angles: jax.Array, scale: float | jax.Array, pairing: str) -> jax.Array:
+    """Rotate channel pairs of x [T, H, K] by angles float32 [T, R/2] and multiply them by `scale`.
 
-    pairing "half": channels (t, t + R/2) (GPT-NeoX, Llama in Hugging Face); "interleaved": (2t, 2t+1) (RoFormer,
-    GPT-J). Computed in float32; channels from R on pass unchanged, bit for bit.
+    `scale` is a number or float32 [T, R/2]. pairing "half": channels (t, t + R/2) (GPT-NeoX, Llama
+    in Hugging Face); "interleaved": (2t, 2t+1) (RoFormer, GPT-J). Computed in float32; channels
+    from R on pass unchanged, bit for bit.
     """
     R = 2 * angles.shape[-1]
-    cos = scale * jnp.cos(angles)[:, None, :]  # [T, 1, R/2]
-    sin = scale * jnp.sin(angles)[:, None, :]
+    cos = (scale * jnp.cos(angles))[:, None, :]  # [T, 1, R/2]
+    sin = (scale * jnp.sin(angles))[:, None, :]
     rotated = x[..., :R].astype(jnp.float32)
     if pairing == "half":
         a, b = rotated[..., : R // 2], rotated[..., R // 2 :]
@@ -42,8 +48,9 @@ def rotate(x: jax.Array, angles: jax.Array, scale: float, pairing: str) -> jax.A
 class RoPE(Scheme):
     """Rotary position embedding: θ_t = b^(−2t/R).
 
-    Su et al. 2021, "RoFormer", eq. 34. Options: `base` b (10000); `rotary_fraction` (1): the first R =
-    rotary_fraction·K channels are rotated, and R stands in the exponent; `pairing`: "half" or "interleaved".
+    Su et al. 2021, "RoFormer", eq. 34. Options: `base` b (10000); `rotary_fraction` (1): the first
+    R = rotary_fraction·K channels are rotated, and R stands in the exponent; `pairing`: "half" or
+    "interleaved".
     """
 
     swaps = ROPE_SWAPS
@@ -62,11 +69,17 @@ class RoPE(Scheme):
         self.base = number("base", base, above=1)
         self.rotary_fraction = number("rotary_fraction", rotary_fraction, above=0)
         self.pairing = choice("pairing", pairing, ("half", "interleaved"))
-        self.rotated = int(dims.K * self.rotary_fraction)  # R
-        if self.rotary_fraction > 1 or self.rotated % 2 or self.rotated == 0:
+        share = dims.K * self.rotary_fraction
+        self.rotated = round(share)  # R
+        if (
+            share > dims.K
+            or self.rotated % 2
+            or self.rotated == 0
+            or abs(share - self.rotated) > 1e-6
+        ):
             raise ValueError(
-                f"rotary_fraction={rotary_fraction} of a head size of {dims.K} rotates {self.rotated} channels; "
-                "it must be an even number of them, at least 2 and at most the head size"
+                f"rotary_fraction={rotary_fraction} of a head size of {dims.K} rotates {share:g} "
+                "channels; it must be an even number of them, at least 2 and at most the head size"
             )
 
     def plain_frequencies(self) -> np.ndarray:
@@ -82,23 +95,25 @@ class RoPE(Scheme):
         """What cosine and sine are multiplied by (so q·k by its square)."""
         return 1.0
 
-    def rotate(self, x: jax.Array, pos: jax.Array) -> jax.Array:
+    def angles(self, pos: jax.Array) -> jax.Array:
+        """p·θ'_t at pos [T], radians, float32 [T, R/2]."""
         frequencies = self.inverse_frequencies().astype(np.float32)
-        angles = pos.astype(jnp.float32)[:, None] * frequencies[None, :]  # [T, R/2]
-        return rotate(x, angles, self.attention_factor, self.pairing)
+        return pos.astype(jnp.float32)[:, None] * frequencies[None, :]
 
     def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
-        return self.rotate(q, pos)
+        return rotate(q, self.angles(pos), self.attention_factor, self.pairing)
 
     def key(self, k: jax.Array, pos: jax.Array) -> jax.Array:
-        return self.rotate(k, pos)
+        return rotate(k, self.angles(pos), self.attention_factor, self.pairing)
 
 
 class Extended(RoPE):
-    """RoPE whose frequencies depend on the extension factor s; here s = max(1, n/L) for the length n at hand.
+    """RoPE whose frequencies depend on the extension factor s; here s = max(1, n/L) for the length
+    n at hand.
 
-    The base of every scaling; used as it is by the dynamic ones. Keys are cached raw and rotated when read, so decoding
-    agrees with a full forward at every length. Options: `original_length`: L, default the training length.
+    The base of every scaling; used as it is by the dynamic ones. Keys are cached raw and rotated
+    when read, so decoding agrees with a full forward at every length. Options: `original_length`:
+    L, default the training length.
     """
 
     prefix_invariant = False
@@ -151,8 +166,9 @@ class DynamicPI(Extended):
 class PI(Factored, DynamicPI):
     """Position interpolation: θ'_t = θ_t/s, that is, positions divided by s.
 
-    Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation", eq. 4. Meant to be
-    followed by a short fine-tune at the longer length. Options: `factor`.
+    Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
+    Interpolation", eq. 4. Meant to be followed by a short fine-tune at the longer length. Options:
+    `factor`.
     """
 
 
@@ -164,8 +180,9 @@ def ntk_base(base: float, scale: float, R: int) -> float:
 class NTK(Factored):
     """NTK-aware scaling: the base becomes b·s^(R/(R−2)).
 
-    bloc97 2023; YaRN paper, eq. 16. The highest frequency is kept and the lowest interpolated by s; as some pairs are
-    still extrapolated, a factor above the true ratio of lengths often serves better.
+    bloc97 2023; YaRN paper, eq. 16. The highest frequency is kept and the lowest interpolated by s;
+    as some pairs are still extrapolated, a factor above the true ratio of lengths often serves
+    better.
     """
 
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, **options):
@@ -180,13 +197,11 @@ class NTK(Factored):
 class DynamicNTK(Extended):
     """NTK-aware scaling by the length at hand: b' = b·(f·n̂/L − (f − 1))^(R/(R−2)), n̂ = max(n, L).
 
-    emozilla 2023; Hugging Face `dynamic`. One base serves every token of a sequence, so row i depends on n.
-    Options: `factor` is f (1).
+    emozilla 2023; Hugging Face `dynamic`. One base serves every token of a sequence, so row i
+    depends on n. Options: `factor` is f (1).
     """
 
-    def __init__(
-        self, dims: Dims, rngs: nnx.Rngs | None = None, *, factor: float = 1.0, **options
-    ):
+    def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, factor: float = 1.0, **options):
         super().__init__(dims, rngs, **options)
         self.factor = number("factor", factor, above=0)
         check_ntk(self)

@@ -3,8 +3,8 @@
     yarn        yarn:factor=4,beta_fast=32        rope+log_n        yarn:factor=4+log_n
     {"scheme": "longrope", "short_factor": (1.0, 1.05), "long_factor": (2.0, 4.0)}
 
-`+` separates the parts of a composition, each with its own options after its own colon; so 1e4 and not 1e+4. Numbers
-in a list are separated by slashes: `short_factor=1/1.05`.
+`+` separates the parts of a composition, each with its own options after its own colon; so 1e4 and
+not 1e+4. Numbers in a list are separated by slashes: `short_factor=1/1.05`.
 """
 
 import difflib
@@ -74,9 +74,14 @@ def format_spec(parts: Iterable[Part]) -> str:
     """The one-line spelling of a spec; `parse_spec` reads it back to equal parts."""
 
     def text(value) -> str:
-        if isinstance(value, tuple):  # a list of one number keeps its slash, which is what makes it a list
+        if isinstance(
+            value, tuple
+        ):  # a list of one number keeps its slash, which is what makes it a list
             return "/".join(map(text, value)) + ("/" if len(value) == 1 else "")
-        return repr(value).replace("e+", "e") if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            short = value.is_integer() and abs(value) < 1e15
+            return str(int(value)) if short else repr(value).replace("e+", "e")
+        return str(value)
 
     def part(name: str, options: dict) -> str:
         given = ",".join(f"{key}={text(value)}" for key, value in options.items())

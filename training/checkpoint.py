@@ -1,9 +1,12 @@
 """Checkpoints by orbax, and what else it takes to read a run back: its config.json.
 
-WORKDIR/checkpoints/STEP holds {"params", "opt_state", "step"}. The newest `keep` and the best by validation loss stay.
+WORKDIR/checkpoints/STEP holds {"params", "opt_state", "step"}. The newest `keep` and the best by
+validation loss stay.
 """
 
 import dataclasses
+import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -22,20 +25,29 @@ def absolute(path: str | Path) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def open_manager(workdir: Path, keep: int | None = None) -> ocp.CheckpointManager:
-    """Orbax's manager of a run's checkpoints; read-only without `keep`."""
-    options = ocp.CheckpointManagerOptions(
-        best_fn=lambda metrics: metrics["valid_loss"],
-        best_mode="min",
-        read_only=keep is None,
-        preservation_policy=policies.AnyPreservationPolicy(
-            [
-                policies.LatestN(keep),
-                policies.BestN(get_metric_fn=lambda m: m["valid_loss"], reverse=True, n=1),
-            ]
-        ),
+def complete_steps(workdir: Path) -> dict[int, float]:
+    """step -> validation loss of every checkpoint whose metrics can be read; a broken one is warned
+    of by its step.
+
+    Read without orbax's manager, which does not open at all where one of them is broken.
+    """
+    found = {}
+    for folder in (workdir / "checkpoints").glob("*"):
+        if folder.name.isdigit():  # orbax gives a half-written one another name
+            try:
+                metrics = json.loads((folder / "metrics" / "metrics").read_text())
+                found[int(folder.name)] = float(metrics["valid_loss"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                warn_broken(folder, error)
+    return found
+
+
+def warn_broken(folder: Path, error: Exception) -> None:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    warnings.warn(
+        f"checkpoint {folder.name} in {folder.parent} is broken and is skipped ({reason})",
+        stacklevel=3,
     )
-    return ocp.CheckpointManager(workdir / "checkpoints", options=options)
 
 
 class Checkpoints:
@@ -43,7 +55,23 @@ class Checkpoints:
 
     def __init__(self, workdir: Path, keep: int):
         self.folder = workdir / "checkpoints"
-        self.manager = open_manager(workdir, keep)
+        complete = complete_steps(workdir)
+        for folder in list(self.folder.glob("*")):
+            if folder.name.isdigit() and int(folder.name) not in complete:
+                self.set_aside(folder)
+        by_loss = policies.BestN(get_metric_fn=lambda m: m["valid_loss"], reverse=True, n=1)
+        options = ocp.CheckpointManagerOptions(
+            best_fn=lambda metrics: metrics["valid_loss"],  # what makes orbax store the metrics
+            best_mode="min",
+            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), by_loss]),
+        )
+        self.manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def set_aside(self, folder: Path) -> None:
+        """Out of orbax's way, which would refuse to write this step again when training gets there."""
+        kept = folder.with_name(f"broken-{folder.name}")
+        shutil.rmtree(kept, ignore_errors=True)
+        folder.rename(kept)
 
     def save(self, state: State, step: int, valid_loss: float) -> None:
         """Write in the background; the state may be donated as soon as this returns."""
@@ -62,13 +90,8 @@ class Checkpoints:
             try:
                 return self.manager.restore(step, args=ocp.args.StandardRestore(target))
             except Exception as error:  # whatever orbax meets in a broken directory
-                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-                warnings.warn(
-                    f"checkpoint {step} in {self.folder} is broken and is skipped ({reason})",
-                    stacklevel=2,
-                )
-                # Out of the way: orbax would refuse to write this step again when training gets there.
-                (self.folder / str(step)).rename(self.folder / f"broken-{step}")
+                warn_broken(self.folder / str(step), error)
+                self.set_aside(self.folder / str(step))
                 self.manager.reload()
         return None
 
@@ -122,18 +145,15 @@ def find_step(workdir: Path, checkpoint: str) -> int:
     """The step that "latest", "best" or a number names among a run's complete checkpoints."""
     if checkpoint not in ("latest", "best") and not checkpoint.isdigit():
         raise ValueError(f"checkpoint={checkpoint!r} must be latest, best or a step")
-    steps = []
-    if (workdir / "checkpoints").is_dir():
-        with open_manager(workdir) as manager:
-            steps, best = sorted(manager.all_steps()), manager.best_step()
-    if not steps:
+    losses = complete_steps(workdir)
+    if not losses:
         raise ValueError(f"{workdir} holds no complete checkpoint yet")
     if checkpoint == "latest":
-        return steps[-1]
+        return max(losses)
     if checkpoint == "best":
-        return best
-    if int(checkpoint) not in steps:
-        raise ValueError(f"{workdir} has no checkpoint {checkpoint}; there are {steps}")
+        return min(losses, key=losses.get)
+    if int(checkpoint) not in losses:
+        raise ValueError(f"{workdir} has no checkpoint {checkpoint}; there are {sorted(losses)}")
     return int(checkpoint)
 
 
@@ -154,4 +174,6 @@ def read_params(folder: Path, shapes: models.Params) -> models.Params:
             return checkpointer.restore(folder / "default", args=restore)["params"]
     except Exception as error:  # whatever orbax meets in a broken directory
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise ValueError(f"checkpoint {folder} cannot be read: {reason}") from error
+        raise ValueError(
+            f"checkpoint {folder} cannot be read ({reason}); --checkpoint names another"
+        ) from error

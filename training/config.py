@@ -66,22 +66,16 @@ class TrainConfig:
         check(0 <= self.final_fraction <= 1, "final_fraction", "between 0 and 1")
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
-        check(
-            self.schedule in ("cosine", "constant", "wsd"), "schedule", "cosine, constant or wsd"
-        )
+        check(self.schedule in ("cosine", "constant", "wsd"), "schedule", "cosine, constant or wsd")
         check(
             self.batch_size % self.accumulate == 0,
             "accumulate",
             f"a divisor of train.batch_size={self.batch_size}",
         )
-        check(
-            self.warmup_steps <= self.steps, "warmup_steps", f"at most train.steps={self.steps}"
-        )
+        check(self.warmup_steps <= self.steps, "warmup_steps", f"at most train.steps={self.steps}")
         if self.schedule == "wsd":
             room = self.steps - self.warmup_steps
-            check(
-                1 <= self.decay_steps <= room, "decay_steps", f"1 to {room} with schedule=wsd"
-            )
+            check(1 <= self.decay_steps <= room, "decay_steps", f"1 to {room} with schedule=wsd")
         else:
             check(self.decay_steps == 0, "decay_steps", "0: only schedule=wsd reads it")
 

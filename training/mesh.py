@@ -13,7 +13,8 @@ def make_mesh(c: MeshConfig, train: TrainConfig) -> Mesh:
     data = c.data or len(devices) // c.fsdp
     if data * c.fsdp > len(devices) or data == 0:
         raise ValueError(
-            f"mesh.data={c.data} and mesh.fsdp={c.fsdp} need {max(data, 1) * c.fsdp} devices; there are {len(devices)}"
+            f"mesh.data={c.data} and mesh.fsdp={c.fsdp} need {max(data, 1) * c.fsdp} devices; "
+            f"there are {len(devices)}"
         )
     rows = train.batch_size // train.accumulate
     if rows % (data * c.fsdp):
@@ -53,6 +54,5 @@ def put_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
     """This process's rows as its part of the global batch, split over all devices."""
     sharding = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
     return {
-        name: jax.make_array_from_process_local_data(sharding, rows)
-        for name, rows in batch.items()
+        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
     }

@@ -10,7 +10,8 @@ from tensorboardX import SummaryWriter
 class MetricsLog:
     """Scalars by step, in WORKDIR/metrics.jsonl and WORKDIR/tensorboard.
 
-    Opened at the step a run resumes from: later lines are taken back first, in one atomic replacement.
+    Opened at the step a run resumes from: later lines are taken back first, in one atomic
+    replacement.
     """
 
     def __init__(self, workdir: Path, step: int):
@@ -23,7 +24,7 @@ class MetricsLog:
         """One line; numbers also go to TensorBoard."""
         self.file.write(json.dumps({"step": step, **values}, allow_nan=False) + "\n")
         for name, value in values.items():
-            if not isinstance(value, str):
+            if isinstance(value, int | float):
                 self.board.add_scalar(name, value, step)
 
     def flush(self) -> None:

@@ -10,12 +10,15 @@ from training.config import TrainConfig
 def learning_rate(c: TrainConfig) -> optax.Schedule:
     """The learning rate of the update after `count` updates, a function of optimiser steps.
 
-    Warm-up rises linearly and reaches the peak at update `warmup_steps`; then "constant" stays, "cosine" falls to
-    final_fraction of the peak at update `steps`, and "wsd" stays until its last `decay_steps`, which fall linearly.
+    Warm-up rises linearly and reaches the peak at update `warmup_steps`; then "constant" stays,
+    "cosine" falls to final_fraction of the peak at update `steps`, and "wsd" stays until its last
+    `decay_steps`, which fall linearly.
     """
 
     def schedule(count):
-        done = jnp.asarray(count, jnp.float32) + 1  # the first update is number 1: never a rate of 0
+        done = (
+            jnp.asarray(count, jnp.float32) + 1
+        )  # the first update is number 1: never a rate of 0
         rise = done / c.warmup_steps if c.warmup_steps else jnp.ones_like(done)
         if c.schedule == "cosine":
             part = (done - c.warmup_steps) / max(c.steps - c.warmup_steps, 1)

@@ -19,8 +19,8 @@ from training import checkpoint, mesh, parent
 from training.config import RunConfig, read_json
 from training.step import State, init_state, make_eval_step
 
-
-# Words of a parameter's dotted name -> the part of the model it is counted under; the first that fits.
+# Words of a parameter's dotted name -> the part of the model it is counted under; the first that
+# fits.
 PARTS = {
     "position scheme": {"posenc"},
     "norms": {"scale"},
@@ -72,9 +72,13 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     devices = mesh.make_mesh(config.mesh, config.train)
     corpus = data.prepare(config.data)
     if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
-        raise ValueError(f"{workdir} was trained with another tokenizer than {config.data} gives now")
+        raise ValueError(
+            f"{workdir} was trained with another tokenizer than {config.data} gives now"
+        )
     if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
-        raise ValueError(f"the text of data.source={config.data.source} is not what {workdir} was trained on")
+        raise ValueError(
+            f"the text of data.source={config.data.source} is not what {workdir} was trained on"
+        )
     train = config.train
     batches = data.Batches(
         corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
@@ -113,7 +117,9 @@ def find_origin(earlier: dict | None, init_from: str | None, workdir: Path) -> d
     recorded = earlier["parent"]
     if init_from and (not recorded or str(checkpoint.absolute(init_from)) != recorded["run"]):
         began = f"from {recorded['run']}" if recorded else "from fresh weights"
-        raise ValueError(f"{workdir} holds a run that began {began}, not from init_from={init_from}")
+        raise ValueError(
+            f"{workdir} holds a run that began {began}, not from init_from={init_from}"
+        )
     return recorded
 
 
@@ -155,7 +161,8 @@ def git_revision() -> str | None:
 def make_validation(job: Job):
     """params -> mean nll of the validation targets, nats per token.
 
-    They stand in windows of the training length: all of them, or eval_windows spread over the documents.
+    They stand in windows of the training length: all of them, or eval_windows spread over the
+    documents.
     """
     c = job.config.train
     tokens, weights = data.disjoint_windows(job.corpus.valid.documents(), c.length)

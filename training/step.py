@@ -1,7 +1,7 @@
 """The train step and the validation loss, as pure functions of plain pytrees.
 
-State is {"params": flat dictionary, "opt_state": optax's, "step": int32}. Everything random at a step (dropout,
-randomised positions) is a function of (seed, step).
+State is {"params": flat dictionary, "opt_state": optax's, "step": int32}. Everything random at a
+step (dropout, randomised positions) is a function of (seed, step).
 """
 
 from typing import Any
@@ -16,7 +16,9 @@ from training.config import RunConfig
 from training.optimizer import learning_rate, make_optimizer
 
 State = dict[str, Any]
-Batch = dict[str, jax.Array]  # tokens [B, T+1], weights [B, T]; with isolated documents segments, positions [B, T]
+Batch = dict[
+    str, jax.Array
+]  # tokens [B, T+1], weights [B, T]; with isolated documents segments, positions [B, T]
 
 
 def init_state(params: models.Params, config: RunConfig) -> State:
@@ -37,9 +39,7 @@ def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array, dropout: bo
     positions = models.row_positions(
         model.scheme, T, jax.random.split(positions_key, B), batch.get("positions")
     )
-    logits = model(
-        inputs, positions, batch.get("segments"), key=dropout_key if dropout else None
-    )
+    logits = model(inputs, positions, batch.get("segments"), key=dropout_key if dropout else None)
     nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)  # [B, T] float32
     return jnp.sum(nll * batch["weights"])
 
@@ -47,9 +47,9 @@ def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array, dropout: bo
 def make_train_step(graph: nnx.GraphDef, config: RunConfig):
     """The jitted (state, batch) -> (state, metrics); the state given is consumed.
 
-    Gradients are those of the token-weighted mean over the whole batch, whatever `accumulate` splits it into, and are
-    clipped after they are put together. `grad_norm` is the norm before clipping. `finite` is whether loss and update
-    are: nothing else may be saved.
+    Gradients are those of the token-weighted mean over the whole batch, whatever `accumulate`
+    splits it into, and are clipped after they are put together. `grad_norm` is the norm before
+    clipping. `finite` is whether loss and update are: nothing else may be saved.
     """
     c = config.train
     optimizer, schedule = make_optimizer(c), learning_rate(c)
@@ -69,8 +69,8 @@ def make_train_step(graph: nnx.GraphDef, config: RunConfig):
         metrics = {
             "loss": nll,
             "lr": schedule(state["step"]),
-            "grad_norm": optax.global_norm(grads),
-            "finite": jnp.isfinite(nll) & jnp.isfinite(optax.global_norm(updates)),
+            "grad_norm": optax.tree.norm(grads),
+            "finite": jnp.isfinite(nll) & jnp.isfinite(optax.tree.norm(updates)),
         }
         return {"params": params, "opt_state": opt_state, "step": state["step"] + 1}, metrics
 
@@ -80,9 +80,7 @@ def make_train_step(graph: nnx.GraphDef, config: RunConfig):
 def accumulated(loss, params, batch, key, tokens, rounds: int):
     """Loss and gradient of a batch worked through in `rounds` parts of equal rows, one after the other."""
     # Rows are dealt out in turn, so each device keeps its own rows in every round.
-    parts = jax.tree.map(
-        lambda a: a.reshape(-1, rounds, *a.shape[1:]).swapaxes(0, 1), batch
-    )
+    parts = jax.tree.map(lambda a: a.reshape(-1, rounds, *a.shape[1:]).swapaxes(0, 1), batch)
     keys = jax.random.split(key, rounds)
 
     def add(total, part):

@@ -1,6 +1,6 @@
 """Two runs that are ready in seconds, to see that a study works from end to end.
 
-    python study.py --config=configs/studies/smoke.py --workdir=runs/smoke_study
+python study.py --config=configs/studies/smoke.py --workdir=runs/smoke_study
 """
 
 from ml_collections import ConfigDict

@@ -1,0 +1,17 @@
+"""Relative sinusoids, projected, and two trained biases (Dai et al. 2019, Transformer-XL).
+
+    python train.py --config=configs/transformer_xl.py --workdir=runs/transformer_xl
+
+Claim: generalises to attention longer than in training (their section 3.3; with its memory of past
+segments, which this configuration does not train).
+Expected: as good as RoPE at the training length; flat a little beyond it, then rising, as the slow
+sinusoids reach values that training never saw.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    return base.get_config("transformer_xl")

@@ -1,0 +1,22 @@
+"""Perplexity against length: protocols, scoring, statistics, records, plots and the report.
+
+`sweep` measures any callable that returns the loss of each token; nothing here knows a model. The
+protocols are described in `evaluation/protocols.py`, the statistics in `evaluation/statistics.py`,
+and the files written in `evaluation/records.py`.
+"""
+
+from evaluation.records import read_records, read_targets, write_records
+from evaluation.scoring import Undefined, sweep
+from evaluation.statistics import bootstrap_interval, paired_difference
+from evaluation.tables import format_table
+
+__all__ = [
+    "Undefined",
+    "bootstrap_interval",
+    "format_table",
+    "paired_difference",
+    "read_records",
+    "read_targets",
+    "sweep",
+    "write_records",
+]

@@ -1,0 +1,141 @@
+"""Records on disk: records.jsonl, curves.csv, positions.csv and targets.npz."""
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+FIELDS = (
+    "run scheme seed step protocol length stride train_length factor status reason tokens_scored "
+    "windows documents clusters min_context nll_sum nll ci_low ci_high ppl bits_per_byte seconds "
+    "config_hash"
+).split()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place at the end, or is removed on an error."""
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_records(
+    out_dir: str | os.PathLike, records: Iterable[dict], details: dict | None = None
+) -> None:
+    """Writes the records of any number of runs; every file is complete or absent at any moment.
+
+    records.jsonl: one object per record, the fields in the order of `FIELDS`, then any others;
+      null for what is missing or not finite. curves.csv: the same, flat, empty for null.
+    positions.csv: the records of protocol "position", if any: one row per bucket of positions,
+      which runs from `start` to `length`.
+    targets.npz: if there are details, "RUN|SCHEME|LENGTH" -> float64 [n], the nll of each fixed
+      target, in one order for all; and "clusters" -> int64 [n], the cluster id of each target.
+      Where targets differ (another tokenizer, text or ℓmax), each has "RUN|SCHEME|clusters".
+
+    Args:
+      out_dir: made if it does not exist. Files of these names are replaced.
+      records: dicts as `sweep` returns them, with run, scheme, seed, step, train_length, factor
+        and config_hash added.
+      details: (run, scheme) -> the dict that `sweep` filled.
+    """
+    out_dir = Path(out_dir)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    rows = [_row(record) for record in records]
+    lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows]
+    positions = [row for row in rows if row["protocol"] == "position"]
+    arrays = _target_arrays(details or {})
+
+    with replacing(out_dir / "records.jsonl") as path:
+        path.write_text("".join(lines), encoding="utf-8")
+    with replacing(out_dir / "curves.csv") as path:
+        path.write_text(_csv(rows), encoding="utf-8")
+    if positions:
+        with replacing(out_dir / "positions.csv") as path:
+            path.write_text(_csv(positions), encoding="utf-8")
+    if arrays:
+        with replacing(out_dir / "targets.npz") as path, path.open("wb") as file:
+            np.savez(file, **arrays)
+    # what an earlier evaluation left under these names would pass for a part of this one
+    for name, written in (("positions.csv", positions), ("targets.npz", arrays)):
+        if not written:
+            (out_dir / name).unlink(missing_ok=True)
+
+
+def read_records(path: str | os.PathLike) -> list[dict]:
+    """The records in a records.jsonl, given itself or as the folder that holds it."""
+    path = Path(path)
+    path = path / "records.jsonl" if path.is_dir() else path
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number} is not a JSON object: {error}") from None
+    return records
+
+
+def read_targets(path: str | os.PathLike) -> dict:
+    """The details that `write_records` was given: (run, scheme) -> {("fixed", length): arrays}.
+
+    `path` is a targets.npz, or the folder that may hold one; without one there are no details.
+    """
+    path = Path(path)
+    path = path / "targets.npz" if path.is_dir() else path
+    details: dict[tuple[str, str], dict] = {}
+    if not path.exists():
+        return details
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, nll in arrays.items():
+        if name.rpartition("|")[2] != "clusters":
+            run, scheme, length = name.rsplit("|", 2)
+            ids = arrays.get("clusters", arrays.get(f"{run}|{scheme}|clusters"))
+            details.setdefault((run, scheme), {})["fixed", int(length)] = {
+                "nll": nll,
+                "clusters": ids,
+            }
+    return details
+
+
+def _row(record: dict) -> dict:
+    """The record in the order of the fields, as plain JSON values."""
+    names = [*FIELDS, *(name for name in record if name not in FIELDS)]
+    return {name: _plain(record.get(name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(rows: list[dict]) -> str:
+    names = list(dict.fromkeys([*FIELDS, *(name for row in rows for name in row)]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _target_arrays(details: dict) -> dict[str, np.ndarray]:
+    """The arrays of targets.npz by name."""
+    arrays, clusters = {}, {}
+    for (run, scheme), points in details.items():
+        for (protocol, length), point in points.items():
+            if protocol == "fixed":
+                arrays[f"{run}|{scheme}|{length}"] = point["nll"]
+                clusters[f"{run}|{scheme}|clusters"] = point["clusters"]
+    ids = list(clusters.values())
+    if all(np.array_equal(ids[0], other) for other in ids[1:]):
+        clusters = {"clusters": ids[0]} if ids else {}
+    return arrays | clusters

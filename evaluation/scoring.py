@@ -1,0 +1,195 @@
+"""`sweep`: the losses of a scoring function at many lengths, as records, bad points included."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from evaluation import arguments, protocols
+from evaluation.protocols import Plan, Point
+from evaluation.statistics import Scored
+
+REASON_CHARACTERS = 300
+# what a record says where its status is not ok
+NOTHING = {"tokens_scored": 0, "windows": 0, "documents": 0, "clusters": None, "min_context": None}
+NOTHING |= dict.fromkeys(("nll_sum", "nll", "ci_low", "ci_high", "ppl", "bits_per_byte"))
+
+Score = Callable[[np.ndarray], np.ndarray]
+
+
+class Undefined(Exception):
+    """Raised by `score` at a length where its model is not defined; the message is the reason."""
+
+
+def sweep(
+    score: Score,
+    documents: Sequence[np.ndarray],
+    lengths: Sequence[int],
+    protocol: str = "fixed",
+    stride: int | None = None,
+    targets: int = 32,
+    batch_size: int = 8,
+    train_length: int | None = None,
+    token_bytes: np.ndarray | None = None,
+    *,
+    details: dict | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[dict]:
+    """Measures `score` at every length under one protocol (see `evaluation/protocols.py`).
+
+    No special token is inserted anywhere, and the first token of a document is never a target. Rows
+    are independent: a row holds tokens of one document only, followed by repeats of the document's
+    last token where a window reaches past its end. A batch that is not full repeats its last row.
+    Fillers are never counted.
+
+    Args:
+      score: int32 [B, ℓ+1] -> float [B, ℓ], the nll in nats of tokens[:, 1:]. Within a length the
+        shape never changes.
+      documents: integer arrays [n] of token ids.
+      lengths: the context lengths ℓ. A repeated one is measured once.
+      protocol: "fixed", "disjoint", "sliding" or "position".
+      stride: tokens between blocks (fixed: `targets` or more, default the longest filled length) or
+        between windows (sliding: 1 … the shortest length, default ℓ // 2, at least 1). The other
+        protocols ignore it.
+      targets: tokens in a block of `fixed`, at most the shortest length. The other protocols ignore
+        it.
+      batch_size: B, rows per call of `score`.
+      train_length: L; `fixed` then ends with one record of protocol "cropped" and length L.
+      token_bytes: int [V], bytes of text for each token id; without it bits_per_byte is None.
+      details: filled, for each point of `fixed` and `cropped` with status ok, with
+        details[protocol, length] = {"nll": float64 [n], "clusters": int64 [n]}, the targets in one
+        order common to all lengths.
+      progress: called with (tokens fed to `score` so far, tokens to feed in all).
+
+    Returns:
+      Records as plain dicts ready for JSON, in the order of `lengths`; for `position`, one per
+      bucket of positions, with its first position as `start`. `seconds` is the wall time of the
+      pass over the data, which the buckets of `position` share.
+
+    Raises:
+      ValueError: an argument is wrong; the message names it, and nothing has been scored.
+    """
+    lengths, stride = arguments.checked(
+        lengths, protocol, stride, targets, batch_size, train_length
+    )
+    documents = arguments.checked_documents(documents)
+    token_bytes = arguments.checked_token_bytes(token_bytes, documents)
+    sizes = np.array([len(document) for document in documents], np.int64)
+    points = protocols.points(sizes, lengths, protocol, stride, targets, train_length)
+
+    fed = [_tokens_fed(point.plan, batch_size) for point in points]
+    records = []
+    for index, point in enumerate(points):
+        began = time.perf_counter()
+        status, reason, scored = "insufficient_data", point.reason, None
+        if point.plan is not None:
+            before, total = sum(fed[:index]), sum(fed)
+            advance = progress and (lambda done, b=before, t=total: progress(b + done, t))
+            status, reason, nll = _losses(score, documents, point.plan, batch_size, advance)
+            if advance:
+                advance(fed[index])  # also where the point broke off
+            if nll is not None:
+                scored = _scored(nll, documents, point.plan, token_bytes)
+        if protocol == "position":
+            parts = _by_position(point, status, reason, scored)
+        else:
+            parts = [_record(point, point.length, status, reason, scored)]
+            if details is not None and protocol == "fixed" and parts[0]["status"] == "ok":
+                arrays = {"nll": scored.nll, "clusters": scored.clusters()[0]}
+                details[point.protocol, point.length] = arrays
+        seconds = time.perf_counter() - began
+        records += [record | {"seconds": seconds} for record in parts]
+    return records
+
+
+def _tokens_fed(plan: Plan | None, batch_size: int) -> int:
+    """Inputs given to `score` for the windows of `plan`, fillers included."""
+    return 0 if plan is None else -(-len(plan.start) // batch_size) * batch_size * plan.length
+
+
+def _losses(
+    score: Score,
+    documents: list[np.ndarray],
+    plan: Plan,
+    batch_size: int,
+    advance: Callable[[int], None] | None,
+) -> tuple[str, str | None, np.ndarray | None]:
+    """(status, reason, nll float64 [n] in the order of `plan`, or None) of one pass."""
+    nll, filled = np.empty(plan.counts.sum(), np.float64), 0
+    for begin in range(0, len(plan.start), batch_size):
+        windows = range(begin, min(begin + batch_size, len(plan.start)))
+        # a new array each time: the scorer may keep what it is given
+        tokens = np.empty((batch_size, plan.length + 1), np.int32)
+        for row, w in enumerate(windows):
+            text = documents[plan.document[w]][plan.start[w] : plan.start[w] + plan.length + 1]
+            tokens[row, : len(text)], tokens[row, len(text) :] = text, text[-1]
+        tokens[len(windows) :] = tokens[len(windows) - 1]
+        try:
+            block = np.asarray(score(tokens))
+            if block.shape != (batch_size, plan.length):
+                expected = (batch_size, plan.length)
+                raise ValueError(f"score returned shape {block.shape}, expected {expected}")
+            block = block.astype(np.float64)
+        except Exception as error:
+            return *_trouble(error), None
+        for row, w in enumerate(windows):
+            # target t stands in column t - start - 1
+            part = block[row, plan.first[w] - plan.start[w] - 1 : plan.stop[w] - plan.start[w] - 1]
+            nll[filled : filled + len(part)] = part
+            filled += len(part)
+        if advance is not None:
+            advance((begin + batch_size) * plan.length)
+    if filled != len(nll):
+        raise RuntimeError(f"{filled} losses for {len(nll)} targets at length {plan.length}")
+    return "ok", None, nll
+
+
+def _trouble(error: Exception) -> tuple[str, str]:
+    """(status, reason in one line) of an exception raised while scoring."""
+    text = " ".join(str(error).split())
+    if isinstance(error, Undefined):
+        return "undefined", text[:REASON_CHARACTERS] or "the model is not defined at this length"
+    reason = f"{type(error).__name__}: {text}"[:REASON_CHARACTERS] if text else type(error).__name__
+    full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text
+    return ("out_of_memory" if full else "failed"), reason
+
+
+def _scored(
+    nll: np.ndarray, documents: list[np.ndarray], plan: Plan, token_bytes: np.ndarray | None
+) -> Scored:
+    """Lays the losses of a pass beside where each was scored."""
+    sizes = None
+    if token_bytes is not None:
+        runs = zip(plan.document, plan.first, plan.stop, strict=True)
+        sizes = np.concatenate([token_bytes[documents[d][first:stop]] for d, first, stop in runs])
+    context = plan.targets() - plan.each_target(plan.start)
+    window = plan.each_target(np.arange(len(plan.start)))
+    return Scored(
+        nll, context, plan.each_target(plan.document), window, plan.each_target(plan.group), sizes
+    )
+
+
+def _by_position(
+    point: Point, status: str, reason: str | None, scored: Scored | None
+) -> list[dict]:
+    """One record per bucket of positions, with its first position as `start`."""
+    if point.plan is None:
+        return [_record(point, point.length, status, reason, None) | {"start": 1}]
+    parts = []
+    for first, last in protocols.position_buckets(point.length):
+        chosen = scored and scored.select((first <= scored.context) & (scored.context <= last))
+        parts.append(_record(point, last, status, reason, chosen) | {"start": first})
+    return parts
+
+
+def _record(
+    point: Point, length: int, status: str, reason: str | None, scored: Scored | None
+) -> dict:
+    """A record but for its seconds. `scored` is None unless status is ok."""
+    figures = {} if scored is None else scored.figures()
+    if scored is not None and not math.isfinite(figures["nll_sum"]):
+        bad, n = int(np.sum(~np.isfinite(scored.nll))), len(scored.nll)
+        status, reason, figures = "non_finite", f"{bad} of the {n} losses are not finite", {}
+    head = {"protocol": point.protocol, "length": length, "stride": point.stride}
+    return head | {"status": status, "reason": reason} | NOTHING | figures

@@ -1,0 +1,22 @@
+"""The machine that every test sees: strict, on the CPU and offline, whatever the shell says."""
+
+import os
+
+for name in [name for name in os.environ if name.startswith("JAX_")]:
+    del os.environ[name]
+# In the environment, so that commands started by a test are as strict as the test itself.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+# One thread a program: the workers of `make test` share the cores without fighting, and sums
+# are split alike on every machine.
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+# Compiling is most of the tests' time; what XLA optimises is tried by `make smoke`, which does.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPLBACKEND"] = "agg"
+
+import jax  # noqa: E402 (reads the environment set above)
+
+# Virtual devices for the tests of meshes; a command started by a test has one, as users do.
+jax.config.update("jax_num_cpu_devices", 8)

@@ -41,6 +41,7 @@ class CoPE(Scheme):
         low = jnp.floor(p)
         z = jnp.einsum("thk,nk->htn", q, self.table[...])  # at whole positions
         rise = jnp.diff(z, axis=-1, append=z[..., -1:])  # to the next one; none after the last
-        low_index = low.astype(jnp.int32)
-        start = jnp.take_along_axis(z, low_index, axis=-1)
-        return (start + (p - low) * jnp.take_along_axis(rise, low_index, axis=-1)) * root
+        index = low.astype(jnp.int32)
+        start = jnp.take_along_axis(z, index, axis=-1)
+        slope = jnp.take_along_axis(rise, index, axis=-1)
+        return (start + (p - low) * slope) * root

@@ -53,4 +53,4 @@ class Kerple(Scheme):
         if self.kind == "log":
             return -p * jnp.log1p(a * jnp.maximum(r, 0))
         # At r = 0 the power is 0 but its logarithm infinite: there raise 1, and drop the result.
-        return jnp.where(r > 0, -a * jnp.exp(p * jnp.log(jnp.maximum(r, 0))), 0)
+        return jnp.where(r > 0, -a * jnp.exp(p * jnp.log(jnp.maximum(r, 1))), 0)

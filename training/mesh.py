@@ -19,8 +19,8 @@ def make_mesh(c: MeshConfig, train: TrainConfig) -> Mesh:
     rows = train.batch_size // train.accumulate
     if rows % (data * c.fsdp):
         raise ValueError(
-            f"train.batch_size={train.batch_size} / train.accumulate={train.accumulate} = {rows} rows must be a multiple "
-            f"of the {data * c.fsdp} devices of the mesh; set mesh.data to a divisor"
+            f"train.batch_size={train.batch_size} / train.accumulate={train.accumulate} = {rows} rows "
+            f"must be a multiple of the {data * c.fsdp} devices of the mesh; set mesh.data to a divisor"
         )
     return jax.make_mesh(
         (data, c.fsdp),

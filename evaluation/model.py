@@ -39,7 +39,8 @@ class ModelScore:
         except LengthError:
             return None
         parts = getattr(scheme, "parts", {"": scheme}).values()
-        return next((float(part.scale) for part in parts if hasattr(part, "scale")), None)
+        scales = [getattr(part, "scale", None) for part in parts]
+        return next((float(scale) for scale in scales if scale is not None), None)
 
     def __call__(self, tokens: np.ndarray) -> np.ndarray:
         B, length = tokens.shape[0], tokens.shape[1] - 1

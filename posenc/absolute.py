@@ -44,15 +44,16 @@ class Sinusoidal(Scheme):
         self.prefix_invariant = self.factor != "auto" and not self.randomized
 
     @property
-    def scale(self) -> float:
-        """s, the extension factor in use at this length; 1 means plain sinusoids."""
-        automatic = max(1.0, self.length / self.dims.train_length)
-        return automatic if self.factor == "auto" else self.factor
+    def scale(self) -> float | None:
+        """s, the extension factor in use at this length; None for plain sinusoids, which have none."""
+        if self.factor == "auto":
+            return max(1.0, self.length / self.dims.train_length)
+        return None if self.factor == 1 else self.factor
 
     def frequencies(self) -> np.ndarray:
         """Radians per position of each sine/cosine pair, float64 [D/2]."""
         plain = self.base ** (-np.arange(0, self.dims.D, 2, dtype=np.float64) / self.dims.D)
-        return plain / self.scale
+        return plain / (self.scale or 1.0)
 
     def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
         frequencies = self.frequencies().astype(np.float32)

@@ -1,0 +1,268 @@
+"""From a trained run to records, tables and pictures, through the commands as users type them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import models
+from evaluation import Undefined
+from evaluation.model import ModelScore
+from test_train import ROOT, tiny, train_to_end
+
+FIELDS = (
+    "run scheme seed step protocol length stride train_length factor status reason tokens_scored "
+    "windows documents clusters min_context nll_sum nll ci_low ci_high ppl bits_per_byte seconds config_hash"
+).split()
+
+
+def command(*words):
+    done = subprocess.run(
+        [sys.executable, ROOT / words[0], *words[1:]], capture_output=True, text=True
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def records(out):
+    return [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    tmp = tmp_path_factory.mktemp("runs")
+    for name, position in (("rope", "rope:base=500"), ("learned", "learned")):
+        config = tiny(tmp, position, steps=20, save_every=0)
+        assert train_to_end(config, tmp / name) == 0
+    return tmp
+
+
+@pytest.fixture(scope="module")
+def swept(runs):
+    """A rope run of a base of its own under five schemes, and its exit status and output."""
+    out = runs / "report"
+    result = command(
+        "eval_extrapolation.py",
+        f"--runs={runs}/rope/",
+        f"--out={out}",
+        "--schemes=rope,pi:factor=1,yarn:factor=8,beta_fast=16,rope+log_n,dynamic_ntk",
+        "--lengths=64,16,32,16,1000000",
+        "--targets=16",
+        "--protocols=fixed,disjoint,sliding,position",
+    )
+    return out, *result
+
+
+def test_the_sweep_writes_every_file_and_ends_well(swept):
+    out, status, stdout, stderr = swept
+    assert status == 0, stderr
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "records.jsonl", "curves.csv", "positions.csv", "targets.npz",
+        "curves.png", "curves.svg", "report.html",
+    }  # fmt: skip
+    assert "yarn:factor=8,beta_fast=16" in stdout and "cropped" in stdout
+
+
+def test_records_have_the_fields_and_schemes_asked_for(swept):
+    found = records(swept[0])
+    assert [list(r)[: len(FIELDS)] for r in found] == [FIELDS] * len(found)
+    schemes = list(dict.fromkeys(r["scheme"] for r in found))
+    assert schemes == [
+        "rope",
+        "pi:factor=1",
+        "yarn:factor=8,beta_fast=16",
+        "rope+log_n",
+        "dynamic_ntk",
+    ]
+    fixed = [r for r in found if r["protocol"] == "fixed" and r["scheme"] == "rope"]
+    assert [r["length"] for r in fixed] == [16, 32, 64, 1000000]  # sorted and merged
+    assert [r["status"] for r in fixed] == ["ok"] * 3 + ["insufficient_data"]
+    assert fixed[-1]["nll"] is None and fixed[-1]["tokens_scored"] == 0 and fixed[-1]["reason"]
+    assert {r["train_length"] for r in found} == {16} and {r["step"] for r in found} == {20}
+
+
+def test_a_scheme_named_takes_the_trained_ones_options(swept):
+    """base=500 was trained: rope and pi:factor=1 reproduce the run exactly, and yarn at L, too, would not under 10000."""
+    found = {(r["scheme"], r["length"]): r for r in records(swept[0]) if r["protocol"] == "fixed"}
+    for n in (16, 32, 64):
+        assert found["pi:factor=1", n]["nll"] == found["rope", n]["nll"]
+    assert found["yarn:factor=8,beta_fast=16", 16]["nll"] != found["rope", 16]["nll"]
+    assert found["dynamic_ntk", 16]["nll"] == found["rope", 16]["nll"]
+    assert found["rope+log_n", 16]["nll"] == found["rope", 16]["nll"]
+    assert found["rope+log_n", 64]["nll"] != found["rope", 64]["nll"]
+
+
+def test_factor_is_the_number_used(swept):
+    found = {
+        (r["scheme"], r["length"]): r["factor"]
+        for r in records(swept[0])
+        if r["protocol"] == "fixed"
+    }
+    assert found["rope", 64] is None and found["rope+log_n", 64] is None
+    assert found["pi:factor=1", 64] == 1 and found["yarn:factor=8,beta_fast=16", 32] == 8
+    assert [found["dynamic_ntk", n] for n in (16, 32, 64)] == [1, 2, 4]
+
+
+def test_targets_are_kept_for_paired_comparisons(swept):
+    with np.load(swept[0] / "targets.npz") as arrays:
+        name = next(key for key in arrays if key.endswith("|rope|64"))
+        nll, clusters = arrays[name], arrays["clusters"]
+    found = next(r for r in records(swept[0]) if r["protocol"] == "fixed" and r["length"] == 64)
+    assert len(nll) == len(clusters) == found["tokens_scored"]
+    np.testing.assert_allclose(nll.mean(), found["nll"], rtol=1e-9)
+
+
+def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs, swept):
+    out = swept[0]
+    before = records(out)
+    status, stdout, stderr = command(
+        "eval_extrapolation.py", f"--runs={runs}/learned", f"--out={out}", "--append",
+        "--lengths=16,32", "--targets=16",
+    )  # fmt: skip
+    assert status == 0, stderr
+    found = records(out)
+    assert found[: len(before)] == before
+    mine = [r for r in found[len(before) :] if r["protocol"] == "fixed"]
+    assert [r["status"] for r in mine] == ["ok", "undefined"]
+    assert "max_length=16" in mine[1]["reason"] and "undef." in stdout
+    with np.load(out / "targets.npz") as arrays:
+        assert any(key.endswith("|rope|64") for key in arrays) and any(
+            "learned" in key for key in arrays
+        )
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--schemes=alibi"], "a checkpoint of rope:base=500 cannot be read as alibi"),
+        (["--schemes=learned"], "lacks learned.table"),
+        (["--schemes=yarn:factr=2"], "yarn has no option factr; did you mean factor?"),
+        (["--lengths=16,1.5"], "'1.5' must be a positive whole number"),
+        (["--lengths=0"], "'0' must be a positive whole number"),
+        (["--protocols=fixd"], "fixd"),
+        (["--stride=0"], "stride"),
+        (["--targets=17", "--lengths=16"], "targets 17 exceeds the shortest"),
+        (["--checkpoint=7"], "no checkpoint 7"),
+        (["--checkpoint=newest"], "must be latest, best or a step"),
+        (["--text=/nowhere/*.txt"], "/nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_evaluated(runs, tmp_path, words, message):
+    words = [f"--runs={runs}/rope", f"--out={tmp_path}/out", "--targets=16", *words]
+    status, _, stderr = command("eval_extrapolation.py", *words)
+    assert status == 2 and message in stderr and stderr.count("\n") == 1, stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_text_can_be_scored(runs, tmp_path):
+    (tmp_path / "a.txt").write_bytes(bytes(range(256)) * 4)
+    words = [f"--runs={runs}/rope", f"--out={tmp_path}/out", f"--text={tmp_path}/a.txt"]
+    status, _, stderr = command("eval_extrapolation.py", *words, "--lengths=32", "--stride=64")
+    assert status == 0, stderr
+    found = records(tmp_path / "out")
+    assert found[0]["documents"] == 1 and found[0]["tokens_scored"] == 32 * 16
+    assert found[0]["bits_per_byte"] == pytest.approx(found[0]["nll"] / np.log(2))
+
+
+CONFIG = models.ModelConfig(
+    num_layers=1, d_model=16, num_heads=2, num_kv_heads=2, d_ff=16, activation="gelu", dropout=0.5, dtype="float32",
+    remat=False, tie_embeddings=True, position="rope", vocab_size=11, train_length=8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("position", ["rope", "dynamic_ntk", "alibi"])
+def test_rows_are_scored_independently(position):
+    model = models.build(CONFIG, seed=0)
+    params = models.split(model)[1]
+    score = ModelScore(CONFIG, position, params)
+    tokens = np.random.default_rng(0).integers(0, 11, (3, 21), dtype=np.int32)
+    nll = score(tokens)
+    assert nll.shape == (3, 20)
+    for row in range(3):
+        np.testing.assert_allclose(score(tokens[row : row + 1]), nll[row : row + 1], atol=1e-5)
+
+
+def test_score_against_the_plain_forward():
+    model = models.build(CONFIG, seed=0)
+    tokens = np.random.default_rng(0).integers(0, 11, (3, 21), dtype=np.int32)
+    logits = jax.nn.log_softmax(model(jnp.asarray(tokens[:, :-1])))
+    expected = -np.take_along_axis(np.asarray(logits), tokens[:, 1:, None], axis=2)[..., 0]
+    score = ModelScore(CONFIG, "rope", models.split(model)[1])
+    np.testing.assert_allclose(score(tokens), expected, atol=1e-5)
+    assert len(score.compiled) == 1
+    score(tokens)
+    assert all(f._cache_size() == 1 for f in score.compiled.values())
+    score(tokens[:, :11])
+    assert len(score.compiled) == 2  # one compilation for each length
+
+
+def test_filled_up_rows_are_scored_once():
+    score = ModelScore(CONFIG, "rope", models.split(models.build(CONFIG, seed=0))[1])
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 11, (2, 9), dtype=np.int32)
+    batch = np.concatenate([rows, np.repeat(rows[-1:], 6, axis=0)])
+    calls = []
+    run = score.at(8, 1)
+    score.at = lambda length, n: lambda params, t: calls.append(len(t)) or run(params, t)
+    import evaluation.model as module
+
+    old, module.CHUNK_TOKENS = module.CHUNK_TOKENS, 8
+    try:
+        nll = score(batch)
+    finally:
+        module.CHUNK_TOKENS = old
+    assert len(calls) == 2 and nll.shape == (8, 8)
+    np.testing.assert_array_equal(nll[2:], np.repeat(nll[1:2], 6, axis=0))
+
+
+def test_a_learned_table_is_undefined_past_its_end():
+    import dataclasses
+
+    config = dataclasses.replace(CONFIG, position="learned")
+    score = ModelScore(config, "learned", models.split(models.build(config, seed=0))[1])
+    with pytest.raises(Undefined, match="max_length=8"):
+        score(np.zeros((1, 10), np.int32))
+
+
+def test_randomised_positions_are_a_function_of_the_window():
+    position = "rope:positions=randomized,max_position=64"
+    score = ModelScore(CONFIG, position, models.split(models.build(CONFIG, seed=0))[1])
+    tokens = np.random.default_rng(0).integers(0, 11, (4, 9), dtype=np.int32)
+    np.testing.assert_allclose(score(tokens)[2:], score(tokens[2:]), atol=1e-5)
+
+
+def test_study_prints_the_commands_that_it_would_run(tmp_path):
+    status, out, err = command(
+        "study.py",
+        f"--config={ROOT}/configs/studies/smoke.py",
+        f"--workdir={tmp_path}/s",
+        "--print_commands",
+    )
+    assert status == 0, err
+    lines = out.splitlines()
+    assert len(lines) == 4 and all(line.startswith("python ") for line in lines)
+    assert (
+        f"--workdir={tmp_path}/s/rope" in lines[0]
+        and "--append" in lines[3]
+        and "--append" not in lines[2]
+    )
+    assert not Path(tmp_path / "s").exists()
+
+
+def test_study_trains_what_is_missing_and_evaluates(tmp_path):
+    words = ["study.py", f"--config={ROOT}/configs/studies/smoke.py", f"--workdir={tmp_path}/s"]
+    small = f"--config.data.source=synthetic:copy --config.data.cache_dir={tmp_path}/c --config.train.eval_windows=8"
+    words += [
+        f"--config.train={small} --config.train.steps=6",
+        "--config.evaluate=--lengths=32,64 --stride=2048",
+    ]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert {r["scheme"] for r in records(tmp_path / "s" / "report")} == {"rope", "yarn", "alibi"}
+    status, out, err = command(*words)
+    assert status == 0 and out.count("nothing to do") == 2

@@ -2,8 +2,8 @@
 
     python train.py --config=configs/log_n.py --workdir=runs/log_n
 
-Log-n owns no parameters and goes with every scheme; up to the training length it is the identity, so this trains exactly
-as rope does, and `--schemes=rope+log_n` reads a rope run under it.
+Log-n owns no parameters and goes with every scheme; up to the training length it is the identity,
+so this trains exactly as rope does, and `--schemes=rope+log_n` reads a rope run under it.
 Expected: rope's curve, with a somewhat slower rise past the training length.
 """
 

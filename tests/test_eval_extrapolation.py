@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_train import ROOT, tiny, train_to_end
 
 import models
 from evaluation import Undefined
 from evaluation.model import ModelScore
-from test_train import ROOT, tiny, train_to_end
 
 FIELDS = (
     "run scheme seed step protocol length stride train_length factor status reason tokens_scored "
@@ -87,7 +87,7 @@ def test_records_have_the_fields_and_schemes_asked_for(swept):
 
 
 def test_a_scheme_named_takes_the_trained_ones_options(swept):
-    """base=500 was trained: rope and pi:factor=1 reproduce the run exactly, and yarn at L, too, would not under 10000."""
+    """The run has a base of its own, 500: `rope` and `pi:factor=1` still reproduce it exactly."""
     found = {(r["scheme"], r["length"]): r for r in records(swept[0]) if r["protocol"] == "fixed"}
     for n in (16, 32, 64):
         assert found["pi:factor=1", n]["nll"] == found["rope", n]["nll"]

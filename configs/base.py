@@ -45,7 +45,7 @@ def get_config(position="rope") -> ConfigDict:
     c.data.max_documents = 0  # documents to read of each source; 0: all
 
     c.train = ConfigDict()
-    c.train.steps = 800  # optimiser steps; schedules and all "every" fields count these
+    c.train.steps = 600  # optimiser steps; schedules and all "every" fields count these
     c.train.stop_at = (
         0  # stop after this step with a checkpoint, as an interruption would; 0: never
     )

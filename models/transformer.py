@@ -13,34 +13,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention import attend
 from models.config import ModelConfig
+from models.layers import Dense, Norm, dropout
+from models.multihead import Cache, MultiHeadAttention
 from posenc import Composition, Scheme, create_parts, parse_spec
-
-Cache = dict[str, jax.Array]
-
-
-class Norm(nnx.Module):
-    """RMSNorm (Zhang & Sennrich 2019), computed in float32."""
-
-    def __init__(self, D: int):
-        self.scale = nnx.Param(jnp.ones(D, jnp.float32))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x32 = x.astype(jnp.float32)
-        rms = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + 1e-6)
-        return (x32 * rms * self.scale[...][None, :]).astype(x.dtype)
-
-
-class Dense(nnx.Module):
-    """y = x·W for x [B·T, inputs]; W is drawn from N(0, std²), std defaulting to inputs^−½."""
-
-    def __init__(self, rngs: nnx.Rngs, inputs: int, outputs: int, std: float | None = None):
-        std = inputs**-0.5 if std is None else std
-        self.kernel = nnx.Param(std * jax.random.normal(rngs.params(), (inputs, outputs)))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return x @ self.kernel[...].astype(x.dtype)
 
 
 class FeedForward(nnx.Module):
@@ -63,35 +39,23 @@ class Block(nnx.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x))."""
 
     def __init__(self, rngs: nnx.Rngs, c: ModelConfig, own: Mapping[str, Scheme]):
-        D, H, G, K = c.d_model, c.num_heads, c.num_kv_heads, c.head_size
-        self.config = c
-        self.attention_norm = Norm(D)
-        self.query = Dense(rngs, D, H * K)
-        self.key = Dense(rngs, D, G * K)
-        self.value = Dense(rngs, D, G * K)
-        self.out = Dense(rngs, H * K, D, std=(2 * c.num_layers * H * K) ** -0.5)
-        self.feed_forward_norm = Norm(D)
+        self.dropout = c.dropout
+        self.attention_norm = Norm(c.d_model)
+        self.attention = MultiHeadAttention(rngs, c)
+        self.feed_forward_norm = Norm(c.d_model)
         self.feed_forward = FeedForward(rngs, c)
         self.posenc = nnx.Dict(own)
 
     def __call__(self, x, shared, positions, segments, key, block, cache):
         """x [B, T, D] -> ([B, T, D], the cache with these tokens or None). `key`: dropout, or None."""
-        B, T, D = x.shape
-        c = self.config
         keys = (None, None) if key is None else jax.random.split(key)
-        y = self.attention_norm(x.reshape(B * T, D))
-        q = self.query(y).reshape(B, T, c.num_heads, c.head_size)
-        k = self.key(y).reshape(B, T, c.num_kv_heads, c.head_size)
-        v = self.value(y).reshape(B, T, c.num_kv_heads, c.head_size)
-        k_positions, k_segments = positions, segments
-        if cache is not None:
-            cache, k, v, k_positions, k_segments = extend(cache, k, v, positions, segments)
         scheme = compose({**shared, **self.posenc})
-        y = attend(scheme, q, k, v, positions, k_positions, segments, k_segments, block)
-        y = self.out(y.reshape(B * T, c.num_heads * c.head_size)).reshape(B, T, D)
-        x = x + dropout(y, c.dropout, keys[0])
-        y = self.feed_forward(self.feed_forward_norm(x.reshape(B * T, D))).reshape(B, T, D)
-        return x + dropout(y, c.dropout, keys[1]), cache
+        y = self.attention_norm(x)
+        y, cache = self.attention(y, scheme, positions, segments, block, cache)
+        x = x + dropout(y, self.dropout, keys[0])
+        B, T, D = x.shape
+        y = self.feed_forward(self.feed_forward_norm(x).reshape(B * T, D)).reshape(B, T, D)
+        return x + dropout(y, self.dropout, keys[1]), cache
 
 
 class Transformer(nnx.Module):
@@ -171,7 +135,7 @@ class Transformer(nnx.Module):
                 x, dict(self.posenc), positions, segments, layer_key, block, layer_cache
             )
             new.append(layer_cache)
-        x = self.norm(x.reshape(B * T, c.d_model))
+        x = self.norm(x).reshape(B * T, c.d_model)
         head = self.embedding[...].T if c.tie_embeddings else self.head.kernel[...]
         logits = jnp.matmul(x, head.astype(dtype), preferred_element_type=jnp.float32)
         logits = logits.reshape(B, T, c.vocab_size)
@@ -180,42 +144,7 @@ class Transformer(nnx.Module):
     def init_cache(self, batch: int, length: int) -> list[Cache]:
         """Room for `length` tokens of raw keys and values per layer; `scheme.key` is applied when they are read."""
         c = self.config
-        shape = (batch, length, c.num_kv_heads, c.head_size)
-        return [
-            {
-                "k": jnp.zeros(shape, c.dtype),
-                "v": jnp.zeros(shape, c.dtype),
-                "positions": jnp.zeros((batch, length), jnp.int32),
-                "segments": jnp.full((batch, length), EMPTY, jnp.int32),
-                "used": jnp.zeros((), jnp.int32),
-            }
-            for _ in range(c.num_layers)
-        ]
-
-
-EMPTY = -1  # the segment of cache slots that hold nothing yet: no token belongs to it
-
-
-def extend(cache: Cache, k, v, positions, segments):
-    """Write T new tokens behind those a layer's cache holds.
-
-    Returns the cache, and all its keys, values, positions and segments.
-    """
-    B, T = k.shape[:2]
-    start = cache["used"]
-    # A slice update past the end would be moved back over older keys without a word: let it be NaN
-    # instead.
-    k = jnp.where(start + T <= cache["k"].shape[1], k, jnp.nan)
-    positions = jnp.broadcast_to(positions, (B, T))
-    write = {"k": k, "v": v, "positions": positions, "segments": segments}
-    new = {
-        name: jax.lax.dynamic_update_slice_in_dim(
-            cache[name], a.astype(cache[name].dtype), start, 1
-        )
-        for name, a in write.items()
-    }
-    new["used"] = start + T
-    return new, new["k"], new["v"], new["positions"], new["segments"]
+        return [MultiHeadAttention.init_cache(c, batch, length) for _ in range(c.num_layers)]
 
 
 def compose(parts: Mapping[str, Scheme]) -> Scheme:
@@ -235,10 +164,3 @@ def rematerialised(module: Block):
         return jax.checkpoint(forward)(params, x, positions, segments, key, cache)
 
     return run
-
-
-def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    if key is None or rate == 0:
-        return x
-    keep = jax.random.bernoulli(key, 1 - rate, x.shape)
-    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)

@@ -14,6 +14,7 @@ class NoPE(Scheme):
     Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization".
     """
 
+    paper = "Kazemnejad et al. 2023"
     swaps = ("log_n",)
 
 
@@ -25,6 +26,7 @@ class Sinusoidal(Scheme):
     position interpolation (Chen et al. 2023), a number of at least 1, or "auto" = max(1, n/L).
     """
 
+    paper = "Vaswani et al. 2017"
     relative = False
 
     def __init__(
@@ -75,6 +77,7 @@ class Learned(Scheme):
     and clamped to the last (position interpolation for a learned table); then no length is refused.
     """
 
+    paper = "Gehring et al. 2017"
     relative = False
 
     def __init__(

@@ -31,6 +31,9 @@ class ALiBi(Scheme):
     interpolation (Al-Khateeb et al. 2023).
     """
 
+    paper = "Press et al. 2022"
+    extrapolates = True
+
     def __init__(
         self, dims: Dims, rngs: nnx.Rngs | None = None, *, slope_scale: float = 1.0, **options
     ):

@@ -67,6 +67,8 @@ class Scheme(nnx.Module):
     prefix_invariant: bool = True  # row i never depends on the total length
     max_length: int | None = None  # tokens a learned table reaches; None: any length
     swaps: tuple[str, ...] = ()  # scheme names that this one's checkpoints may be evaluated as
+    paper: ClassVar[str] = ""  # where it comes from
+    extrapolates: ClassVar[bool] = False  # made to be used past L: its paper's claim, not a figure
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ class CoPE(Scheme):
     Options: `max_positions` N (64).
     """
 
+    paper = "Golovneva et al. 2024"
     per_layer = True
 
     def __init__(

@@ -38,6 +38,8 @@ class DeBERTa(Scheme):
     where both terms read δ(i, j), or "paper", where the second reads δ(j, i).
     """
 
+    paper = "He et al. 2021"
+    extrapolates = True
     per_layer = True
 
     def __init__(

@@ -24,6 +24,8 @@ class FIRE(Scheme):
     Options: `hidden` F (32); `init_length` L₀ (the training length), tokens.
     """
 
+    paper = "Li et al. 2024"
+    extrapolates = True
     relative = False
 
     def __init__(

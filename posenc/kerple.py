@@ -23,6 +23,9 @@ class Kerple(Scheme):
     Options: `kind`, "log" or "power".
     """
 
+    paper = "Chi et al. 2022"
+    extrapolates = True
+
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, kind: str = "log", **options):
         super().__init__(dims, rngs, **options)
         self.kind = choice("kind", kind, ("log", "power"))

@@ -19,6 +19,9 @@ class Llama3(Factored):
     `factor`; `original_length`.
     """
 
+    paper = "Grattafiori et al. 2024"
+    extrapolates = True
+
     def __init__(
         self,
         dims: Dims,

@@ -19,6 +19,8 @@ class LogN(Scheme):
     (True); False is the original proposal, whose factor is below 1 before position L.
     """
 
+    paper = "Su 2021"
+    extrapolates = True
     relative = False
     swaps = ("nope",)
 

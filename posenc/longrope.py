@@ -24,6 +24,9 @@ class LongRoPE(Factored):
     or "auto" = max(1, n/L); `attention_factor` replaces the temperature; `original_length`: L.
     """
 
+    paper = "Ding et al. 2024"
+    extrapolates = True
+
     def __init__(
         self,
         dims: Dims,

@@ -18,6 +18,8 @@ class PRoPE(RoPE):
     is refused here. Options: `p` (0.25), `base`, `pairing`.
     """
 
+    paper = "Barbero et al. 2025"
+
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, p: float = 0.25, **options):
         super().__init__(dims, rngs, **options)
         if self.rotary_fraction != 1:

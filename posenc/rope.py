@@ -53,6 +53,7 @@ class RoPE(Scheme):
     "interleaved".
     """
 
+    paper = "Su et al. 2021"
     swaps = ROPE_SWAPS
 
     def __init__(
@@ -159,6 +160,9 @@ class Factored(Extended):
 class DynamicPI(Extended):
     """Position interpolation by the length at hand: θ'_t = θ_t/max(1, n/L)."""
 
+    paper = "Chen et al. 2023"
+    extrapolates = True
+
     def inverse_frequencies(self) -> np.ndarray:
         return self.plain_frequencies() / self.scale
 
@@ -170,6 +174,9 @@ class PI(Factored, DynamicPI):
     Interpolation", eq. 4. Meant to be followed by a short fine-tune at the longer length. Options:
     `factor`.
     """
+
+    paper = "Chen et al. 2023"
+    extrapolates = True
 
 
 def ntk_base(base: float, scale: float, R: int) -> float:
@@ -184,6 +191,9 @@ class NTK(Factored):
     as some pairs are still extrapolated, a factor above the true ratio of lengths often serves
     better.
     """
+
+    paper = "bloc97 2023"
+    extrapolates = True
 
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, **options):
         super().__init__(dims, rngs, **options)
@@ -200,6 +210,9 @@ class DynamicNTK(Extended):
     emozilla 2023; Hugging Face `dynamic`. One base serves every token of a sequence, so row i
     depends on n. Options: `factor` is f (1).
     """
+
+    paper = "emozilla 2023"
+    extrapolates = True
 
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, factor: float = 1.0, **options):
         super().__init__(dims, rngs, **options)

@@ -20,6 +20,9 @@ class Sandwich(Scheme):
     Options: `width` W (128), even, independent of the model's.
     """
 
+    paper = "Chi et al. 2023"
+    extrapolates = True
+
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, *, width: int = 128, **options):
         super().__init__(dims, rngs, **options)
         self.width = whole("width", width, at_least=2)

@@ -20,6 +20,8 @@ class Shaw(Scheme):
     Options: `clip_distance` C (16); `values` (True): the values' side as well.
     """
 
+    paper = "Shaw et al. 2018"
+    extrapolates = True
     per_layer = True
 
     def __init__(

@@ -19,6 +19,9 @@ class T5(Scheme):
     Options: `num_buckets` N (32), even; `max_distance` M (128), above N/2.
     """
 
+    paper = "Raffel et al. 2020"
+    extrapolates = True
+
     def __init__(
         self,
         dims: Dims,

@@ -21,6 +21,8 @@ class TransformerXL(Scheme):
     sinusoids [S, D] gives every distance, at any positions: no table of distances, no gather.
     """
 
+    paper = "Dai et al. 2019"
+    extrapolates = True
     per_layer = True
 
     def __init__(self, dims: Dims, rngs: nnx.Rngs | None = None, **options):
@@ -71,3 +73,6 @@ class XLNet(TransformerXL):
     left to right, and with one segment the segment term is the same for every key, which the
     softmax does not see. u and v are of the layer, as in the released models (`untie_r`).
     """
+
+    paper = "Yang et al. 2019"
+    extrapolates = True

@@ -28,6 +28,8 @@ class XPos(RoPE):
     Options: `scale_base` B (512), tokens; `gamma` γ (0.4): the smaller, the faster the decay.
     """
 
+    paper = "Sun et al. 2023"
+    extrapolates = True
     swaps = ()  # trained weights expect the decay: no plain rotation is the same function
 
     def __init__(

@@ -25,6 +25,9 @@ class NTKByParts(Factored):
     Options: `beta_fast` β (32), `beta_slow` α (1); `factor`.
     """
 
+    paper = "Peng et al. 2023"
+    extrapolates = True
+
     def __init__(
         self,
         dims: Dims,
@@ -123,6 +126,9 @@ class YaRNFrequencies(Extended):
 class YaRN(Factored, YaRNFrequencies):
     """YaRN with a fixed factor, or the smallest that reaches the length at hand. Options: `factor`, and the above."""
 
+    paper = "Peng et al. 2023"
+    extrapolates = True
+
 
 class DynamicYaRN(YaRNFrequencies):
     """YaRN with s = max(1, n/L) of the length at hand, whatever that is; it has no `factor`.
@@ -130,6 +136,9 @@ class DynamicYaRN(YaRNFrequencies):
     Peng et al. 2023, section 3.4 ("dynamic scaling"): frequencies and temperature are those of n
     for every token.
     """
+
+    paper = "Peng et al. 2023"
+    extrapolates = True
 
 
 def mix(scheme: Extended, keep: np.ndarray) -> np.ndarray:

@@ -281,6 +281,6 @@ def test_split_and_merge_are_inverse():
     graph, params = models.split(model)
     again, same = models.split(models.merge(graph, params))
     assert again == graph and same.keys() == params.keys()
-    assert "posenc.learned.table" in params and "blocks.1.out.kernel" in params
+    assert "posenc.learned.table" in params and "blocks.1.attention.out.kernel" in params
     assert all(isinstance(p, jax.Array) for p in params.values())
     assert nnx.state(model, nnx.Param) is not None

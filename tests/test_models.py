@@ -15,7 +15,7 @@ from models.attention import attend
 
 L, T, B, V = 16, 32, 2, 13  # T is twice the training length
 CONFIG = models.ModelConfig(
-    num_layers=2,
+    num_layers=1,
     d_model=32,
     num_heads=4,
     num_kv_heads=2,
@@ -88,6 +88,18 @@ def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case):
         assert np.isfinite(scale)
         assert "posenc" not in name or scale > 0, f"no gradient reaches {name}"
         np.testing.assert_allclose(gradient[name], full, atol=1e-4 * max(scale, 1), err_msg=name)
+
+
+def test_two_layers_decode_as_they_train():
+    model = make("rope+log_n", num_layers=2)
+    full = jax.jit(lambda tokens: model(tokens))(TOKENS)
+    cache, out = model.init_cache(B, T), []
+    step = jax.jit(lambda tokens, at, cache: model(tokens, at, cache=cache))
+    for i in range(0, T, 8):
+        at = jnp.arange(i, i + 8, dtype=jnp.int32)
+        logits, cache = step(TOKENS[:, i : i + 8], at, cache)
+        out.append(logits)
+    np.testing.assert_allclose(jnp.concatenate(out, axis=1), full, atol=1e-4)
 
 
 @every_scheme
@@ -281,6 +293,6 @@ def test_split_and_merge_are_inverse():
     graph, params = models.split(model)
     again, same = models.split(models.merge(graph, params))
     assert again == graph and same.keys() == params.keys()
-    assert "posenc.learned.table" in params and "blocks.1.attention.out.kernel" in params
+    assert "posenc.learned.table" in params and "blocks.0.attention.out.kernel" in params
     assert all(isinstance(p, jax.Array) for p in params.values())
     assert nnx.state(model, nnx.Param) is not None

@@ -89,14 +89,15 @@ def plan() -> list[Curve]:
         run = load_run(name, CHECKPOINT.value)
         train_length = run.config.train.length
         lengths = read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
-        trained = posenc.parse_spec(run.config.position)
+        trained = posenc.parse_pattern(run.config.position)
         for scheme in split_schemes(SCHEMES.value) or [run.config.position]:
-            parts = posenc.swap(trained, posenc.parse_spec(scheme), run.model_config.dims)
+            asked = posenc.parse_pattern(scheme)
+            pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
             for protocol in protocols:
                 arguments.checked(
                     lengths, protocol, STRIDE.value, TARGETS.value, BATCH_SIZE, train_length
                 )
-                position = posenc.format_spec(parts)
+                position = posenc.format_pattern(pattern)
                 curves.append(Curve(name, run, scheme, position, protocol, lengths, []))
     texts = {}
     for curve in curves:

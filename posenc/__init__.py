@@ -6,6 +6,13 @@ hooks.
 """
 
 from posenc.base import Composition, Dims, LengthError, Scheme, overrides
+from posenc.layers import (
+    LayerSchemes,
+    create_layers,
+    format_pattern,
+    parse_pattern,
+    swap_pattern,
+)
 from posenc.schemes import SCHEMES, create, create_parts, option_names
 from posenc.spec import did_you_mean, format_spec, parse_spec
 from posenc.swap import swap
@@ -14,14 +21,19 @@ __all__ = [
     "SCHEMES",
     "Composition",
     "Dims",
+    "LayerSchemes",
     "LengthError",
     "Scheme",
     "create",
+    "create_layers",
     "create_parts",
     "did_you_mean",
+    "format_pattern",
     "format_spec",
     "option_names",
     "overrides",
+    "parse_pattern",
     "parse_spec",
     "swap",
+    "swap_pattern",
 ]

@@ -16,6 +16,7 @@ HOOKS = {
     "bias": "logits",
     "content": "logits by content",
     "value": "values",
+    "visible": "mask",
 }
 COLUMNS = (
     "scheme",
@@ -29,7 +30,10 @@ COLUMNS = (
     "file",
 )
 # What a scheme cannot be made without.
-REQUIRED = {"longrope": {"short_factor": (1.0,) * 4, "long_factor": (1.0,) * 4}}
+REQUIRED = {
+    "longrope": {"short_factor": (1.0,) * 4, "long_factor": (1.0,) * 4},
+    "window": {"size": 8},
+}
 
 
 def matrix() -> list[tuple[str, ...]]:

@@ -15,6 +15,7 @@ computation as a whole sequence.
 
 import copy
 import dataclasses
+import functools
 from typing import ClassVar, Self
 
 import jax
@@ -68,6 +69,7 @@ class Scheme(nnx.Module):
     max_length: int | None = None  # tokens a learned table reaches; None: any length
     swaps: tuple[str, ...] = ()  # scheme names that this one's checkpoints may be evaluated as
     paper: ClassVar[str] = ""  # where it comes from
+    sinks: int = 0  # first positions that every query sees, whatever its window
     extrapolates: ClassVar[bool] = False  # made to be used past L: its paper's claim, not a figure
 
     def __init__(
@@ -136,6 +138,14 @@ class Scheme(nnx.Module):
 
     def value(self, w: jax.Array, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
         """What is added to w·v, from attention weights w float32 [H, T, S]: float32 [T, H, K], or None."""
+        return None
+
+    def visible(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        """Which keys a query may see besides being no later than it: bool [T, S], or None for all."""
+        return None
+
+    def sink_positions(self, q_pos: jax.Array) -> jax.Array | None:
+        """Where queries stand for the keys before `sinks`, int32 [T], or None for where they are."""
         return None
 
     def at_length(self, n: int) -> Self:
@@ -221,6 +231,19 @@ class Composition(Scheme):
 
     def value(self, w: jax.Array, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
         return total(scheme.value(w, q_pos, k_pos) for scheme in self.parts.values())
+
+    def visible(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        seen = [s.visible(q_pos, k_pos) for s in self.parts.values()]
+        seen = [mask for mask in seen if mask is not None]
+        return functools.reduce(jnp.logical_and, seen) if seen else None
+
+    def sink_positions(self, q_pos: jax.Array) -> jax.Array | None:
+        found = (scheme.sink_positions(q_pos) for scheme in self.parts.values())
+        return next((positions for positions in found if positions is not None), None)
+
+    @property
+    def sinks(self) -> int:
+        return max((scheme.sinks for scheme in self.parts.values()), default=0)
 
     def at_length(self, n: int) -> "Composition":
         return Composition({name: scheme.at_length(n) for name, scheme in self.parts.items()})

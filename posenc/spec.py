@@ -28,6 +28,8 @@ def parse_spec(spec: str | Mapping) -> list[Part]:
         raise ValueError(
             f"position={spec!r} must be a scheme's name, such as rope or yarn:factor=4"
         )
+    if "|" in spec:
+        raise ValueError(f"position={spec!r}: `|` alternates schemes over layers; this needs one")
     return [parse_part(part.strip(), spec) for part in spec.split("+")]
 
 

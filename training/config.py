@@ -10,7 +10,7 @@ from flax import nnx
 
 from data import DataConfig
 from models import ModelConfig
-from posenc import create_parts, did_you_mean, format_spec, parse_spec
+from posenc import create_layers, did_you_mean, format_pattern, parse_pattern
 
 # What may differ when a run is continued; everything else must be as it was.
 MAY_CHANGE = (
@@ -118,7 +118,7 @@ class RunConfig:
                 raise ValueError(f"the config lacks {name}; start from configs/base.py")
         return cls(
             seed=config["seed"],
-            position=format_spec(parse_spec(config["position"])),
+            position=format_pattern(parse_pattern(config["position"])),
             model=dict(config["model"]),
             data=section("data", DataConfig, config["data"]),
             train=section("train", TrainConfig, config["train"]),
@@ -140,7 +140,7 @@ class RunConfig:
             "train_length": self.train.length,
         }
         config = section("model", ModelConfig, {**self.model, **derived})
-        create_parts(parse_spec(self.position), config.dims, nnx.Rngs(0))
+        create_layers(self.position, config.dims, config.num_layers, nnx.Rngs(0))
         return config
 
     def to_dict(self) -> dict:

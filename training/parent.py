@@ -13,7 +13,8 @@ from training.config import RunConfig
 
 def describe(parent: Run) -> dict:
     """What a child's config.json records of its parent."""
-    options = [given for _, given in posenc.parse_spec(parent.config.position)]
+    pattern = posenc.parse_pattern(parent.config.position)
+    options = [given for parts in pattern for _, given in parts]
     original = [given["original_length"] for given in options if "original_length" in given]
     return {
         "run": str(parent.workdir),
@@ -26,19 +27,21 @@ def describe(parent: Run) -> dict:
 
 def adopt(config: RunConfig, parent: dict) -> RunConfig:
     """The child's settings completed: rotary scalings measure their factor from the parent's training length."""
-    parts = [
-        (name, {**options, "original_length": parent["original_length"]})
-        if "original_length" in posenc.option_names(name) and "original_length" not in options
-        else (name, options)
-        for name, options in posenc.parse_spec(config.position)
-    ]
-    return dataclasses.replace(config, position=posenc.format_spec(parts)).checked()
+
+    def complete(name: str, options: dict) -> tuple[str, dict]:
+        if "original_length" in posenc.option_names(name):
+            options = {"original_length": parent["original_length"], **options}
+        return name, options
+
+    pattern = posenc.parse_pattern(config.position)
+    pattern = [[complete(name, options) for name, options in parts] for parts in pattern]
+    return dataclasses.replace(config, position=posenc.format_pattern(pattern)).checked()
 
 
 def check(config: RunConfig, tokenizer: Tokenizer, parent: Run) -> None:
     """Refuse a parent whose scheme this run's is no swap of, or whose tokens or parameters differ; by name."""
-    trained, asked = posenc.parse_spec(parent.config.position), posenc.parse_spec(config.position)
-    posenc.swap(trained, asked, parent.model_config.dims)
+    trained = posenc.parse_pattern(parent.config.position)
+    posenc.swap_pattern(trained, posenc.parse_pattern(config.position), parent.model_config.dims)
     if tokenizer.sha256 != parent.tokenizer.sha256:
         raise ValueError(
             f"init_from={parent.workdir} was trained with the tokenizer {parent.tokenizer.name} "

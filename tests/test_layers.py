@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from test_models import CONFIG, TOKENS, L, T, make
 
 import models
 import posenc
 from models.attention import attend
-from test_models import CONFIG, TOKENS, L, T, make
 
 DIMS = posenc.Dims(D=8, H=2, K=8, train_length=8)
 FOUR = {"num_layers": 4, "d_model": 16, "num_heads": 2, "num_kv_heads": 1, "d_ff": 16}

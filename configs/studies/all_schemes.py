@@ -2,8 +2,9 @@
 
     python study.py --config=configs/studies/all_schemes.py --workdir=runs/all_schemes
 
-Schemes with weights of their own, or that change what is learned, are trained; the scalings of RoPE read its run, and those
-whose papers fine-tune are also fine-tuned at 256 tokens. About forty minutes on two cores.
+Schemes with weights of their own, or that change what is learned, are trained; the scalings of RoPE
+read its run, and those whose papers fine-tune are also fine-tuned at 256 tokens. About forty
+minutes on two cores.
 """
 
 from ml_collections import ConfigDict

@@ -93,11 +93,12 @@ def plan() -> list[Curve]:
         for scheme in split_schemes(SCHEMES.value) or [run.config.position]:
             asked = posenc.parse_pattern(scheme)
             pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
+            position = posenc.format_pattern(pattern)
+            tell_idle(scheme, position, run.model_config, max(lengths))
             for protocol in protocols:
                 arguments.checked(
                     lengths, protocol, STRIDE.value, TARGETS.value, BATCH_SIZE, train_length
                 )
-                position = posenc.format_pattern(pattern)
                 curves.append(Curve(name, run, scheme, position, protocol, lengths, []))
     texts = {}
     for curve in curves:
@@ -105,6 +106,18 @@ def plan() -> list[Curve]:
             texts[curve.name] = read_documents(curve.run)
         curve.documents = texts[curve.name]
     return curves
+
+
+def tell_idle(scheme: str, position: str, config, longest: int) -> None:
+    """Say so where an option asked for can change nothing at these lengths: its curve is then another's."""
+    from flax import nnx
+
+    import posenc
+
+    made = posenc.create_layers(position, config.dims, config.num_layers, nnx.Rngs(0))
+    for part in made.shared.values():
+        if part.idle(longest):
+            print(f"note: {scheme}: {part.idle(longest)}", file=sys.stderr)
 
 
 def read_lengths(text: str) -> list[int]:

@@ -161,6 +161,10 @@ class Scheme(nnx.Module):
         other.length = n
         return other
 
+    def idle(self, longest: int) -> str | None:
+        """Why the options given change nothing at any length up to `longest`, or None if they do."""
+        return None
+
     def check_length(self, n: int) -> None:
         """Raise LengthError when sequences of n tokens are beyond what the scheme defines."""
         whole("length", n, at_least=1)
@@ -202,6 +206,7 @@ class Composition(Scheme):
         self.prefix_invariant = all(s.prefix_invariant for s in schemes)
         self.max_length = min((s.max_length for s in schemes if s.max_length), default=None)
         self.per_layer = any(s.per_layer for s in schemes)
+        self.sinks = max(s.sinks for s in schemes)
         self.swaps = ()
 
     def positions(self, T: int, key: jax.Array | None = None) -> jax.Array:
@@ -241,9 +246,8 @@ class Composition(Scheme):
         found = (scheme.sink_positions(q_pos) for scheme in self.parts.values())
         return next((positions for positions in found if positions is not None), None)
 
-    @property
-    def sinks(self) -> int:
-        return max((scheme.sinks for scheme in self.parts.values()), default=0)
+    def idle(self, longest: int) -> str | None:
+        return next(filter(None, (s.idle(longest) for s in self.parts.values())), None)
 
     def at_length(self, n: int) -> "Composition":
         return Composition({name: scheme.at_length(n) for name, scheme in self.parts.items()})

@@ -40,6 +40,9 @@ class Window(Scheme):
         self.streaming = streaming is not None and choice("streaming", streaming, (True, False))
         self.relative = self.sinks == 0
 
+    def idle(self, longest: int) -> str | None:
+        return f"size={self.size} shows every key up to {longest}" if self.size >= longest else None
+
     def visible(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array:
         near = k_pos[None, :] > q_pos[:, None] - self.size
         return near | (k_pos[None, :] < self.sinks)

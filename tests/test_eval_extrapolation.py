@@ -60,6 +60,7 @@ def swept(runs):
 def test_the_sweep_writes_every_file_and_ends_well(swept):
     out, status, stdout, stderr = swept
     assert status == 0, stderr
+    assert "note: pi:factor=1: factor=1 is plain rope at every length" in stderr
     names = {path.name for path in out.iterdir()}
     assert names == {
         "records.jsonl", "curves.csv", "positions.csv", "targets.npz",

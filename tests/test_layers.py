@@ -177,3 +177,22 @@ def test_a_window_reads_a_rope_checkpoint():
     config = dataclasses.replace(CONFIG, position="rope+window:size=64")
     graph, _ = models.split(models.build(config, 0))
     np.testing.assert_allclose(run(models.merge(graph, params)), run(make("rope")), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "spec, longest, expected",
+    [
+        ("pi:factor=1", 16, "factor=1 is plain rope"),
+        ("pi:factor=1", 8, None),
+        ("pi:factor=2", 16, None),
+        ("pi", 16, None),
+        ("rope+window:size=16", 16, "size=16 shows every key"),
+        ("rope+window:size=15", 16, None),
+        ("log_n", 8, "identity up to the training length"),
+        ("log_n", 9, None),
+        ("log_n:clip=false", 8, None),
+    ],
+)
+def test_an_option_that_changes_nothing_is_told(spec, longest, expected):
+    found = posenc.create(spec, DIMS).idle(longest)
+    assert (found is None) if expected is None else expected in found

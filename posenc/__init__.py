@@ -5,7 +5,8 @@ hooks.
     posenc.create("yarn:factor=4+log_n", posenc.Dims(D=128, H=4, K=32, train_length=64), rngs)
 """
 
-from posenc.base import Composition, Dims, LengthError, Scheme, overrides
+from posenc.base import Dims, LengthError, Scheme
+from posenc.composition import Composition, overrides
 from posenc.layers import (
     LayerSchemes,
     create_layers,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from flax import nnx
 
-from posenc.base import Dims, overrides
+from posenc.base import Dims
+from posenc.composition import overrides
 from posenc.schemes import SCHEMES
 from posenc.swap import parameters
 

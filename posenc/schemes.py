@@ -7,7 +7,8 @@ from flax import nnx
 
 from posenc.absolute import Learned, NoPE, Sinusoidal
 from posenc.alibi import ALiBi
-from posenc.base import Composition, Dims, Scheme
+from posenc.base import Dims, Scheme
+from posenc.composition import Composition
 from posenc.cope import CoPE
 from posenc.deberta import DeBERTa
 from posenc.fire import FIRE

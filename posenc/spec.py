@@ -67,7 +67,9 @@ def parse_value(text: str):
 
 
 def plain(value):
-    """Lists and other sequences of a config as tuples, so that an option can be hashed and compared."""
+    """A config's value as Python's own: lists as tuples, so that it can be hashed, numpy's numbers as numbers."""
+    if hasattr(value, "item"):
+        value = value.tolist()
     sequence = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
     return tuple(plain(item) for item in value) if sequence else value
 

@@ -23,7 +23,9 @@ SCHEMES = flags.DEFINE_string(
 LENGTHS = flags.DEFINE_string("lengths", "", "tokens (default: 1, 2, 4, 8, 16 training lengths)")
 PROTOCOLS = flags.DEFINE_string("protocols", "fixed", "of fixed, disjoint, sliding, position")
 STRIDE = flags.DEFINE_integer("stride", None, "tokens between the windows of fixed and sliding")
-TARGETS = flags.DEFINE_integer("targets", 32, "tokens in each scored block of fixed")
+TARGETS = flags.DEFINE_integer(
+    "targets", None, "tokens in each scored block of fixed (default: 32, or the shortest length)"
+)
 CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best, or a step")
 TEXT = flags.DEFINE_string("text", "", "files to score instead of the run's test documents")
 APPEND = flags.DEFINE_boolean("append", False, "add to the records that OUT already holds")
@@ -39,65 +41,86 @@ class Curve:
     name: str  # the run as given
     run: object  # training.checkpoint.Run
     scheme: str  # as asked for
-    position: str  # the same, completed with the options taken from the run
+    score: object  # evaluation.model.ModelScore, one for all protocols: each length compiles once
     protocol: str
     lengths: list[int]
+    targets: int
     documents: list
 
 
 def main() -> int:
     with command.reporting():
         command.require(runs=RUNS.value, out=OUT.value)
+        from evaluation.append import load_earlier, not_measured_again
         from training.checkpoint import absolute
 
         out = absolute(OUT.value)
         curves = plan()
-        records, details = load_earlier(out, curves) if APPEND.value else ([], {})
+        earlier, earlier_targets = load_earlier(out) if APPEND.value else ([], {})
         out.mkdir(parents=True, exist_ok=True)
     import evaluation
 
+    records, targets, interrupted = [], {}, False
     for curve in curves:
-        measured, targets = measure(curve)
+        try:
+            measured, mine = measure(curve)
+        except KeyboardInterrupt:
+            interrupted = True  # what is measured is still drawn
+            break
         records += measured
-        details.setdefault((curve.name, curve.scheme), {}).update(targets)
-        evaluation.write_records(out, records, details)  # what is measured is kept, come what may
+        targets.setdefault((curve.name, curve.scheme), {}).update(mine)
+        kept, kept_targets = not_measured_again(earlier, earlier_targets, records)
+        together = {
+            key: {**kept_targets.get(key, {}), **targets.get(key, {})}
+            for key in {**kept_targets, **targets}
+        }
+        evaluation.write_records(out, kept + records, together)
+    if not records:
+        return 130
     from evaluation.plots import plot_curves
     from evaluation.report import write_report
 
-    plot_curves(records, out)
-    write_report(records, out)
-    print(evaluation.format_table(records))
+    plot_curves(kept + records, out)
+    write_report(kept + records, out)
+    print(evaluation.format_table(kept + records))
     print(f"\n{out}/report.html shows the curves; records.jsonl holds every figure")
-    failed = [r for r in records if r["status"] in FAILURES]
-    for r in failed:
-        print(
-            f"{r['run']} {r['scheme']} {r['protocol']} {r['length']}: {r['status']}: {r['reason']}"
-        )
-    return 1 if failed else 0
+    if interrupted:
+        print("interrupted: what was measured before is written", file=sys.stderr)
+        return 130
+    return int(any(r["status"] in FAILURES for r in records))
 
 
 def plan() -> list[Curve]:
     """Every curve asked for. ValueError before anything is evaluated: an unreadable run, a scheme that is no swap."""
     import posenc
     from evaluation import arguments
+    from evaluation.model import ModelScore
     from training.checkpoint import load_run
 
     names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
     protocols = [name.strip() for name in PROTOCOLS.value.split(",") if name.strip()]
-    curves = []
-    for name in dict.fromkeys(names):
+    command.require(runs=names, protocols=protocols)
+    runs = {}  # by folder: ./a and a are one run
+    for name in names:
         run = load_run(name, CHECKPOINT.value)
+        runs.setdefault(run.workdir, (name, run))
+    curves = []
+    for name, run in runs.values():
         train_length = run.config.train.length
         lengths = read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
-        trained = posenc.parse_spec(run.config.position)
+        trained = posenc.parse_pattern(run.config.position)
         for scheme in split_schemes(SCHEMES.value) or [run.config.position]:
-            parts = posenc.swap(trained, posenc.parse_spec(scheme), run.model_config.dims)
-            for protocol in protocols:
+            asked = posenc.parse_pattern(scheme)
+            pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
+            position = posenc.format_pattern(pattern)
+            tell_idle(scheme, position, run.model_config, max(lengths))
+            score = ModelScore(run.model_config, position, run.params)
+            targets = TARGETS.value or min(32, *lengths)
+            for protocol in dict.fromkeys(protocols):
                 arguments.checked(
-                    lengths, protocol, STRIDE.value, TARGETS.value, BATCH_SIZE, train_length
+                    lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
                 )
-                position = posenc.format_spec(parts)
-                curves.append(Curve(name, run, scheme, position, protocol, lengths, []))
+                curves.append(Curve(name, run, scheme, score, protocol, lengths, targets, []))
     texts = {}
     for curve in curves:
         if curve.name not in texts:
@@ -106,11 +129,23 @@ def plan() -> list[Curve]:
     return curves
 
 
+def tell_idle(scheme: str, position: str, config, longest: int) -> None:
+    """Say so where an option asked for can change nothing at these lengths: its curve is then another's."""
+    from flax import nnx
+
+    import posenc
+
+    made = posenc.create_layers(position, config.dims, config.num_layers, nnx.Rngs(0))
+    for part in made.shared.values():
+        if part.idle(longest):
+            print(f"note: {scheme}: {part.idle(longest)}", file=sys.stderr)
+
+
 def read_lengths(text: str) -> list[int]:
     """Sorted, each once. ValueError unless they are positive whole numbers."""
     items = [item.strip() for item in text.split(",") if item.strip()]
     for item in items:
-        if not item.isdigit() or int(item) < 1:
+        if not re.fullmatch("[0-9]+", item) or int(item) < 1:
             raise ValueError(f"lengths={text}: {item!r} must be a positive whole number")
     return sorted({int(item) for item in items})
 
@@ -134,10 +169,10 @@ def read_documents(run) -> list:
         texts = data.read_text_documents(TEXT.value, run.config.data.text_column)
         return [run.tokenizer.encode(text) for _, text in texts]
     corpus = data.prepare(run.config.data)
-    if corpus.tokenizer.identity() != run.tokenizer.identity():
+    if corpus.meta["key"] != run.record["corpus"]["key"]:
         raise ValueError(
-            f"data.source={run.config.data.source} is not what it was when {run.workdir} was trained: its tokenizer "
-            "comes out different; give --text"
+            f"data.source={run.config.data.source} is no longer the text that {run.workdir} was trained on, so its "
+            "test documents may have been seen in training; give --text"
         )
     return corpus.test.documents()
 
@@ -147,10 +182,8 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
     from tqdm import tqdm
 
     import evaluation
-    from evaluation.model import ModelScore
 
-    run = curve.run
-    score = ModelScore(run.model_config, curve.position, run.params)
+    run, score = curve.run, curve.score
     targets = {}
     title = f"{curve.name}  {curve.scheme}  {curve.protocol}"
     quiet = not sys.stderr.isatty()
@@ -166,14 +199,15 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
             curve.lengths,
             protocol=curve.protocol,
             stride=STRIDE.value,
-            targets=TARGETS.value,
+            targets=curve.targets,
             batch_size=BATCH_SIZE,
             train_length=run.config.train.length,
             token_bytes=run.tokenizer.token_bytes,
             details=targets,
             progress=advance,
         )
-    seconds = sum({(r["length"], r["protocol"]): r["seconds"] for r in found}.values())
+    shared = curve.protocol == "position"  # one pass, whose seconds every bucket carries
+    seconds = found[0]["seconds"] if shared else sum(r["seconds"] for r in found)
     print(f"{title}: {len(found)} records in {seconds:.1f} s", file=sys.stderr, flush=True)
     about = {
         "run": curve.name,
@@ -183,19 +217,12 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
         "train_length": run.config.train.length,
         "config_hash": run.config.hash(),
     }
-    return [{**r, **about, "factor": score.factor(r["length"])} for r in found], targets
-
-
-def load_earlier(out, curves: list[Curve]) -> tuple[list[dict], dict]:
-    """The records in OUT that this evaluation does not measure again, with the losses of their targets."""
-    from evaluation.records import read_records, read_targets
-
-    if not (out / "records.jsonl").exists():
-        return [], {}
-    again = {(curve.name, curve.scheme) for curve in curves}
-    records = [r for r in read_records(out) if (r["run"], r["scheme"]) not in again]
-    details = {key: value for key, value in read_targets(out).items() if key not in again}
-    return records, details
+    # The positions of one pass were all read at its length, which is their stride.
+    at = [r["stride"] if curve.protocol == "position" else r["length"] for r in found]
+    return [
+        {**r, **about, "factor": score.factor(n) if n else None}
+        for r, n in zip(found, at, strict=True)
+    ], targets
 
 
 if __name__ == "__main__":

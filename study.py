@@ -7,6 +7,7 @@ report of all is in WORKDIR/report. Interrupted and started again, it goes on wh
 --print_commands prints those commands instead, in an order that a cluster's queue may run them in.
 """
 
+import json
 import shlex
 import signal
 import subprocess
@@ -29,17 +30,22 @@ HERE = Path(__file__).parent
 def main() -> int:
     with command.reporting():
         command.require(config=CONFIG.value, workdir=WORKDIR.value)
+        if "runs" not in CONFIG.value:
+            raise ValueError("--config is no study: train.py trains a single run")
         commands = study_commands(CONFIG.value, Path(WORKDIR.value))
     if PRINT_COMMANDS.value:
         for words in commands:
             print(shlex.join(["python", *words]))
         return 0
+    failed = 0
     for number, words in enumerate(commands, 1):
         print(f"\n[{number}/{len(commands)}] python {shlex.join(words)}", flush=True)
         status = run(words)
-        if status:
-            return status
-    return 0
+        if status == 1 and words[0] == "eval_extrapolation.py":
+            failed = 1  # some of its points failed; the others, and other evaluations, still count
+        elif status or (words[0] == "train.py" and not finished(words)):
+            return status or 1
+    return failed
 
 
 def study_commands(study, workdir: Path) -> list[list[str]]:
@@ -51,12 +57,16 @@ def study_commands(study, workdir: Path) -> list[list[str]]:
     study.evaluations: a tuple of {runs (names, separated by commas), schemes, flags}. What a run or
     evaluation does not need it may leave out.
     """
+    if "," in str(workdir):
+        raise ValueError(f"workdir={workdir}: commas separate runs, so none may be in their names")
     commands, trained = [], []
     for spec in study.runs:
         field = f"runs: {spec.get('name', spec)}"
         fields(field, spec, needed=("name", "config"), optional=("flags", "init_from"))
         config = spec["config"] if Path(spec["config"]).exists() else HERE / spec["config"]
         words = ["train.py", f"--config={config}", f"--workdir={workdir / spec['name']}"]
+        if spec["name"] in trained or "," in spec["name"]:
+            raise ValueError(f"{field}: a name must be the only one of its kind, without a comma")
         if "init_from" in spec:
             known(field, spec["init_from"], trained)
             words.append(f"--init_from={workdir / spec['init_from']}")
@@ -87,6 +97,16 @@ def fields(where: str, spec, needed: tuple, optional: tuple) -> None:
 def known(where: str, name: str, trained: list[str]) -> None:
     if name not in trained:
         raise ValueError(f"{where}: {name} is no run before it; there are {', '.join(trained)}")
+
+
+def finished(words: list[str]) -> bool:
+    """Whether a training that ended well is at its last step; a signal or `stop_at` ends it well before."""
+    workdir = Path(next(w for w in words if w.startswith("--workdir=")).partition("=")[2])
+    steps = json.loads((workdir / "config.json").read_text())["train"]["steps"]
+    saved = [int(p.name) for p in (workdir / "checkpoints").iterdir() if p.name.isdecimal()]
+    if max(saved, default=0) < steps:
+        print(f"{workdir} stopped before step {steps}; start the study again to go on", flush=True)
+    return max(saved, default=0) >= steps
 
 
 def run(words: list[str]) -> int:

@@ -23,6 +23,8 @@ INIT_FROM = flags.DEFINE_string("init_from", None, "workdir of a run whose weigh
 def main() -> int:
     with command.reporting():
         command.require(config=CONFIG.value, workdir=WORKDIR.value)
+        if "runs" in CONFIG.value:
+            raise ValueError("--config is a study: study.py trains and evaluates those")
         from training import setup  # jax and all that: not for --help
 
         job = setup.prepare(CONFIG.value, Path(WORKDIR.value), INIT_FROM.value)
@@ -48,7 +50,8 @@ def train(job, last: int) -> int:
     validate = setup.make_validation(job)
     rows = mesh.batch_rows(c.batch_size)
     state = job.state
-    with contextlib.closing(loop.Recorder(job, last)) as recorder, loop.Interrupts() as interrupts:
+    # In this order: a signal must not cut short the wait for the last checkpoint.
+    with loop.Interrupts() as interrupts, contextlib.closing(loop.Recorder(job, last)) as recorder:
         try:
             for done in range(job.step + 1, last + 1):
                 batch = mesh.put_batch(job.mesh, job.batches.batch(done - 1, *rows))
@@ -66,7 +69,7 @@ def train(job, last: int) -> int:
         except loop.NonFinite as error:
             print(f"train.py: {error}", file=sys.stderr)
             return 1
-    if interrupts.received:
+    if interrupts.received and done < last:
         print(
             f"{interrupts.received}: stopped after step {done} with a checkpoint; start again to continue"
         )

@@ -6,7 +6,7 @@ A 0.8 M parameter model of byte tokens on Shakespeare, which two CPU cores train
 minutes.
 """
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 
 def get_config(position="rope") -> ConfigDict:
@@ -15,7 +15,8 @@ def get_config(position="rope") -> ConfigDict:
     """
     c = ConfigDict()
     c.seed = 0  # of initial weights, batch order, dropout and randomised positions
-    c.position = position if isinstance(position, str) else ConfigDict(position)
+    c.position = config_dict.placeholder(object)  # takes a string or a mapping, here or later
+    c.position = position
 
     c.model = ConfigDict()
     c.model.num_layers = 4  # N

@@ -24,7 +24,7 @@ def run(main) -> None:
     with reporting():
         try:
             rest = flags.FLAGS(sys.argv)
-        except (flags.Error, AttributeError, KeyError, TypeError, OSError) as error:
+        except Exception as error:  # a config file is a program, and may fail in any way
             raise ValueError(flag_mistake(error)) from error
         if len(rest) > 1:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
@@ -39,13 +39,19 @@ def require(**given) -> None:
 
 
 def flag_mistake(error: Exception) -> str:
-    """One line for what absl or ml_collections said about a flag."""
+    """One line for what absl, ml_collections or a config file said."""
     text = str(error.args[0] if error.args else error)
-    if isinstance(error, AttributeError | KeyError):
+    if isinstance(error, KeyError) or (
+        isinstance(error, AttributeError) and "Did you mean" in text
+    ):
         name, _, hint = text.strip("'\"").replace("\\n", "\n").partition("\n")
         name = name.replace("\\", "").strip("'")
         return f"the config has no field {name}. {hint}".strip()
-    return text.strip().splitlines()[0]
+    if isinstance(error, flags.Error):
+        cause = error.__cause__ or error.__context__
+        text = " ".join(text.split())
+        return f"{text} {cause}" if text.endswith(":") and cause else text
+    return f"--config cannot be read: {type(error).__name__}: {' '.join(text.split())}"
 
 
 @contextlib.contextmanager
@@ -56,6 +62,9 @@ def reporting():
     """
     try:
         yield
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
     except (ValueError, OSError) as error:
         if os.environ.get("LENGTHWISE_TRACEBACK"):
             raise

@@ -1,6 +1,7 @@
 """The fields of `data.*`, checked before anything is read."""
 
 import dataclasses
+import os
 
 from data.synthetic import TASKS
 from data.tokenizer import check_tokenizer_name
@@ -30,17 +31,24 @@ class DataConfig:
                 raise ValueError(f"data.{field}={value!r} should be text: {SOURCES}")
             if value or field == "source":
                 _check_source(field, value)
+            if ":" in value:
+                object.__setattr__(self, field, anywhere(value))
         for field in ("valid_source", "test_source"):
             if getattr(self, field) == self.source:
                 raise ValueError(
                     f'data.{field}="{self.source}" is the training source itself; '
                     "leave it empty to set documents aside"
                 )
+        if self.valid_source and self.valid_source == self.test_source:
+            raise ValueError(
+                f'data.test_source="{self.test_source}" is the validation text, which chooses the best checkpoint'
+            )
         check_tokenizer_name(self.tokenizer)
         for field in ("cache_dir", "text_column", "split"):
             value = getattr(self, field)
             if not isinstance(value, str) or not value:
                 raise ValueError(f"data.{field}={value!r} should be a non-empty text")
+        object.__setattr__(self, "cache_dir", anywhere(self.cache_dir))
         for field in ("isolate_documents", "streaming"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"data.{field}={getattr(self, field)!r} should be True or False")
@@ -73,3 +81,15 @@ def _check_source(field: str, value: str) -> None:
             )
         return
     raise ValueError(f'data.{field}="{value}" is no source; give {SOURCES}')
+
+
+def anywhere(value: str) -> str:
+    """A source or folder that means the same from every working directory: relative paths made absolute."""
+    kind, colon, path = value.partition(":")
+    if colon and kind == "files":
+        return f"files:{anywhere(path)}"
+    if colon and (kind != "hf" or not path.startswith(".")):
+        return value
+    if colon:
+        return f"hf:{os.path.abspath(path)}"
+    return value if value.startswith(("~", "/")) else os.path.abspath(value)

@@ -51,12 +51,13 @@ def prepare(config: DataConfig) -> Corpus:
         for split, field in fields.items()
         if getattr(config, field)
     }
-    for split in ("valid", "test"):
-        if split not in sources:
-            continue
-        shared = sorted(sources[split].paths & sources["train"].paths)
-        if shared:
-            raise ValueError(f"data.{fields[split]}: {shared[0]} is also in the training text")
+    for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
+        if split in sources and other in sources:
+            shared = sorted(sources[split].paths & sources[other].paths)
+            if shared:
+                raise ValueError(
+                    f"data.{fields[split]}: {shared[0]} is also in data.{fields[other]}"
+                )
     key = {
         "format": FORMAT,
         "sources": {split: source.key for split, source in sources.items()},

@@ -2,8 +2,9 @@
 
     python docs/build.py [--check]
 
-For each folder of docs/results with a records.jsonl it draws curves.svg and curves.png beside it. In README.md it fills what
-stands between `<!-- NAME -->` and `<!-- /NAME -->`. --check writes nothing and fails if README.md is not up to date.
+For each folder of docs/results with a records.jsonl it draws curves.svg and curves.png beside it.
+In README.md it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`. --check writes
+nothing and fails if README.md is not up to date.
 """
 
 import re

@@ -53,7 +53,9 @@ def gather(records: list[dict], protocol: str) -> list[Curve]:
     records = [r for r in records if r["protocol"] in (protocol, "cropped")]
     families: dict[tuple, list[dict]] = {}
     for r in records:
-        families.setdefault((r["scheme"], r.get("train_length")), []).append(r)
+        # Seeds of one experiment have one config_hash, which leaves the seed out.
+        family = (r["scheme"], r.get("train_length"), r.get("config_hash"))
+        families.setdefault(family, []).append(r)
     groups: list[list[dict]] = []
     for family in families.values():
         groups += [family] if _one_per_seed(family) else _split(family)

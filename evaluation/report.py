@@ -17,8 +17,15 @@ READING = (
     "A thin dashed line, where there is one, is the same model on the same tokens with only the "
     "training length of context: a curve below it gains from the longer context, one on it ignores "
     "the rest, and one above it is harmed.",
-    "Bands are 95 % intervals for the text (or the range over seeds); because all curves share "
-    "their targets, two that overlap can still differ reliably, which a paired comparison shows.",
+    "Bands are 95 % intervals for the text (or the range over seeds); ",
+)
+SHARED = (
+    "because all curves share their targets, two that overlap can still differ reliably, which a "
+    "paired comparison shows."
+)
+UNSHARED = (
+    "these runs were scored on different targets (other lengths, tokens or text), so compare curves "
+    "of one run only."
 )
 READING_BY_PROTOCOL = {
     "fixed": "The same target tokens at every length, so only the context grows.",
@@ -71,7 +78,8 @@ def write_report(records: list[dict], out_dir: str | os.PathLike) -> None:
     counts = [counted([len({r.get(k) for r in records})], k) for k in ("scheme", "run")]
     lengths = span(r["length"] for r in records if r["protocol"] != "position")
     summary = f"{', '.join(counts)}, lengths {lengths}"
-    reading = "".join(f"<li>{escape(sentence)}</li>" for sentence in READING)
+    sentences = [*READING[:-1], READING[-1] + (SHARED if same_targets(records) else UNSHARED)]
+    reading = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     parts = [
         f"<h1>Perplexity past the training length</h1><p class='quiet'>{escape(summary)}</p>",
         f"<figure>{svg}</figure>",
@@ -142,3 +150,9 @@ def _runs(records: list[dict]) -> str:
         f"<div class='scroll'><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def same_targets(records: list[dict]) -> bool:
+    """Whether all fixed points have as many targets, from as many documents, at one stride."""
+    fixed = [r for r in records if r["protocol"] == "fixed" and r["status"] == "ok"]
+    return len({(r["tokens_scored"], r["documents"], r["stride"]) for r in fixed}) <= 1

@@ -29,18 +29,22 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     T, H, K = q.shape
     repeats = H // k.shape[1]
     seen = visible(q_pos, k_pos, q_segment, k_segment)  # [T, S]
+    window = scheme.visible(q_pos, k_pos)
+    seen = seen if window is None else seen & window
     raw_keys = jnp.repeat(k, repeats, axis=1)  # [S, H, K]
     keys = jnp.repeat(scheme.key(k, k_pos), repeats, axis=1)
     values = jnp.repeat(v, repeats, axis=1)
-    queries = scheme.query(q, q_pos)
-    logits = jnp.einsum("thk,shk->hts", queries, keys, preferred_element_type=jnp.float32)
-    logits *= K**-0.5
-    for term in (
-        scheme.content(q, raw_keys, q_pos, k_pos, seen),
-        scheme.bias(q_pos, k_pos),
-    ):
-        if term is not None:
-            logits += term
+
+    def scores(q_pos) -> jax.Array:  # float32 [H, T, S]
+        queries = scheme.query(q, q_pos)
+        logits = jnp.einsum("thk,shk->hts", queries, keys, preferred_element_type=jnp.float32)
+        terms = (scheme.content(q, raw_keys, q_pos, k_pos, seen), scheme.bias(q_pos, k_pos))
+        return sum((term for term in terms if term is not None), logits * K**-0.5)
+
+    logits = scores(q_pos)
+    as_seen_by_sinks = scheme.sink_positions(q_pos)
+    if as_seen_by_sinks is not None:
+        logits = jnp.where((k_pos < scheme.sinks)[None, None], scores(as_seen_by_sinks), logits)
     # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient
     # of others.
     logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)

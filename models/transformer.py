@@ -16,7 +16,7 @@ from flax import nnx
 from models.config import ModelConfig
 from models.layers import Dense, Norm, dropout
 from models.multihead import Cache, MultiHeadAttention
-from posenc import Composition, Scheme, create_parts, parse_spec
+from posenc import Composition, Scheme, create_layers
 
 
 class FeedForward(nnx.Module):
@@ -71,19 +71,19 @@ class Transformer(nnx.Module):
         )
         # Position parameters come from a stream of their own: every other weight is the same under
         # every scheme.
-        layers = [create_parts(parse_spec(c.position), c.dims, rngs) for _ in range(c.num_layers)]
-        self.posenc = nnx.Dict({n: s for n, s in layers[0].items() if not s.per_layer})
-        self.blocks = nnx.List(
-            Block(rngs, c, {n: s for n, s in parts.items() if s.per_layer}) for parts in layers
-        )
+        layers = create_layers(c.position, c.dims, c.num_layers, rngs)
+        self.posenc = nnx.Dict(layers.shared)
+        self.layer_posenc = layers.names
+        self.blocks = nnx.List(Block(rngs, c, own) for own in layers.own)
         self.norm = Norm(c.d_model)
         if not c.tie_embeddings:
             self.head = Dense(rngs, c.d_model, c.vocab_size)
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme as the first block sees it: its claims hold for the model."""
-        return compose({**self.posenc, **self.blocks[0].posenc})
+        """Every part that acts in any layer, together: its claims hold for the model."""
+        own = {name: part for block in self.blocks for name, part in block.posenc.items()}
+        return compose({**self.posenc, **own})
 
     def at_length(self, n: int) -> "Transformer":
         """The same parameters under the scheme `at_length(n)`; LengthError where it is not defined."""
@@ -129,11 +129,11 @@ class Transformer(nnx.Module):
         x = dropout(x, c.dropout, keys[-1])
         caches = [None] * c.num_layers if cache is None else cache
         new = []
-        for module, layer_key, layer_cache in zip(self.blocks, keys[:-1], caches, strict=True):
+        layers = zip(self.blocks, self.layer_posenc, keys[:-1], caches, strict=True)
+        for module, names, layer_key, layer_cache in layers:
+            shared = {name: self.posenc[name] for name in names}
             run = rematerialised(module) if c.remat else module
-            x, layer_cache = run(
-                x, dict(self.posenc), positions, segments, layer_key, block, layer_cache
-            )
+            x, layer_cache = run(x, shared, positions, segments, layer_key, block, layer_cache)
             new.append(layer_cache)
         x = self.norm(x).reshape(B * T, c.d_model)
         head = self.embedding[...].T if c.tie_embeddings else self.head.kernel[...]

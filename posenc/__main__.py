@@ -5,7 +5,8 @@ from pathlib import Path
 
 from flax import nnx
 
-from posenc.base import Dims, overrides
+from posenc.base import Dims
+from posenc.composition import overrides
 from posenc.schemes import SCHEMES
 from posenc.swap import parameters
 
@@ -16,6 +17,7 @@ HOOKS = {
     "bias": "logits",
     "content": "logits by content",
     "value": "values",
+    "visible": "mask",
 }
 COLUMNS = (
     "scheme",
@@ -29,7 +31,10 @@ COLUMNS = (
     "file",
 )
 # What a scheme cannot be made without.
-REQUIRED = {"longrope": {"short_factor": (1.0,) * 4, "long_factor": (1.0,) * 4}}
+REQUIRED = {
+    "longrope": {"short_factor": (1.0,) * 4, "long_factor": (1.0,) * 4},
+    "window": {"size": 8},
+}
 
 
 def matrix() -> list[tuple[str, ...]]:

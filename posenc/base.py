@@ -1,4 +1,4 @@
-"""What a position scheme is: the hooks it may override, the claims it makes, and compositions.
+"""What a position scheme is: the hooks it may override, and the claims it makes.
 
     tokens -> embed(x, pos) --> blocks:  q --> query(q, q_pos) --.
                                          k --> key(k, k_pos) ----+--> q·k/√K + content(q, k, q_pos,
@@ -68,6 +68,7 @@ class Scheme(nnx.Module):
     max_length: int | None = None  # tokens a learned table reaches; None: any length
     swaps: tuple[str, ...] = ()  # scheme names that this one's checkpoints may be evaluated as
     paper: ClassVar[str] = ""  # where it comes from
+    sinks: int = 0  # first positions that every query sees, whatever its window
     extrapolates: ClassVar[bool] = False  # made to be used past L: its paper's claim, not a figure
 
     def __init__(
@@ -138,6 +139,14 @@ class Scheme(nnx.Module):
         """What is added to w·v, from attention weights w float32 [H, T, S]: float32 [T, H, K], or None."""
         return None
 
+    def visible(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
+        """Which keys a query may see besides being no later than it: bool [T, S], or None for all."""
+        return None
+
+    def sink_positions(self, q_pos: jax.Array) -> jax.Array | None:
+        """Where queries stand for the keys before `sinks`, int32 [T], or None for where they are."""
+        return None
+
     def at_length(self, n: int) -> Self:
         """This scheme for sequences of n tokens in all. Pure: a function of the options and n
         alone.
@@ -150,6 +159,10 @@ class Scheme(nnx.Module):
         other = copy.copy(self)
         other.length = n
         return other
+
+    def idle(self, longest: int) -> str | None:
+        """Why the options given change nothing at any length up to `longest`, or None if they do."""
+        return None
 
     def check_length(self, n: int) -> None:
         """Raise LengthError when sequences of n tokens are beyond what the scheme defines."""
@@ -174,69 +187,6 @@ class Scheme(nnx.Module):
             raise LengthError(
                 f"position {outside} is outside the learned table: 0 to {self.max_length - 1}"
             )
-
-
-class Composition(Scheme):
-    """Several schemes acting together: `rope+log_n`. Each hook is applied in turn; terms are summed."""
-
-    def __init__(self, parts: dict[str, Scheme]):
-        self.parts = nnx.Dict(parts)
-        schemes = tuple(parts.values())
-        self.dims = schemes[0].dims
-        randomized = [s for s in schemes if s.randomized]
-        if len(randomized) > 1:
-            raise ValueError("positions=randomized may stand on one part of a composition only")
-        self.randomized = bool(randomized)
-        self.max_position = randomized[0].max_position if randomized else 2048
-        self.relative = all(s.relative for s in schemes)
-        self.prefix_invariant = all(s.prefix_invariant for s in schemes)
-        self.max_length = min((s.max_length for s in schemes if s.max_length), default=None)
-        self.per_layer = any(s.per_layer for s in schemes)
-        self.swaps = ()
-
-    def positions(self, T: int, key: jax.Array | None = None) -> jax.Array:
-        source = next((s for s in self.parts.values() if s.randomized), None)
-        return super().positions(T, key) if source is None else source.positions(T, key)
-
-    def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
-        for scheme in self.parts.values():
-            x = scheme.embed(x, pos)
-        return x
-
-    def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
-        for scheme in self.parts.values():
-            q = scheme.query(q, pos)
-        return q
-
-    def key(self, k: jax.Array, pos: jax.Array) -> jax.Array:
-        for scheme in self.parts.values():
-            k = scheme.key(k, pos)
-        return k
-
-    def bias(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
-        return total(scheme.bias(q_pos, k_pos) for scheme in self.parts.values())
-
-    def content(self, q, k, q_pos, k_pos, visible=None) -> jax.Array | None:
-        return total(s.content(q, k, q_pos, k_pos, visible) for s in self.parts.values())
-
-    def value(self, w: jax.Array, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array | None:
-        return total(scheme.value(w, q_pos, k_pos) for scheme in self.parts.values())
-
-    def at_length(self, n: int) -> "Composition":
-        return Composition({name: scheme.at_length(n) for name, scheme in self.parts.items()})
-
-
-def total(terms) -> jax.Array | None:
-    """The sum of the terms that are not None, or None."""
-    present = [term for term in terms if term is not None]
-    return sum(present[1:], present[0]) if present else None
-
-
-def overrides(scheme: Scheme, hook: str) -> bool:
-    """Whether the scheme (any part of a composition) acts through this hook."""
-    if isinstance(scheme, Composition):
-        return any(overrides(part, hook) for part in scheme.parts.values())
-    return getattr(type(scheme), hook) is not getattr(Scheme, hook)
 
 
 def number(option: str, value, above: float | None = None, at_least: float | None = None) -> float:

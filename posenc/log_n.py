@@ -30,6 +30,10 @@ class LogN(Scheme):
             raise ValueError(f"train.length={dims.train_length} must be at least 2: ln L divides")
         self.clip = choice("clip", clip, (True, False))
 
+    def idle(self, longest: int) -> str | None:
+        idle = self.clip and longest <= self.dims.train_length
+        return "log_n is the identity up to the training length" if idle else None
+
     def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
         factor = jnp.log1p(pos.astype(jnp.float32)) / np.float32(math.log(self.dims.train_length))
         factor = jnp.maximum(factor, 1) if self.clip else factor

@@ -58,6 +58,9 @@ class LongRoPE(Factored):
             return self.given_attention_factor
         return math.sqrt(1.0 + math.log(self.scale) / math.log(self.original_length))
 
+    def idle(self, longest: int) -> None:
+        """Never: its lists act at every factor."""
+
     def inverse_frequencies(self) -> np.ndarray:
         far = self.length > self.original_length
         return self.plain_frequencies() / np.array(self.long_factor if far else self.short_factor)

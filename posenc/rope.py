@@ -156,6 +156,11 @@ class Factored(Extended):
     def scale(self) -> float:
         return super().scale if self.factor == "auto" else max(1.0, self.factor)
 
+    def idle(self, longest: int) -> str | None:
+        if self.factor == "auto" or self.factor > 1 or longest <= self.original_length:
+            return None
+        return f"factor={self.factor:g} is plain rope at every length"
+
 
 class DynamicPI(Extended):
     """Position interpolation by the length at hand: θ'_t = θ_t/max(1, n/L)."""

@@ -7,7 +7,8 @@ from flax import nnx
 
 from posenc.absolute import Learned, NoPE, Sinusoidal
 from posenc.alibi import ALiBi
-from posenc.base import Composition, Dims, Scheme
+from posenc.base import Dims, Scheme
+from posenc.composition import Composition
 from posenc.cope import CoPE
 from posenc.deberta import DeBERTa
 from posenc.fire import FIRE
@@ -22,6 +23,7 @@ from posenc.shaw import Shaw
 from posenc.spec import Part, did_you_mean, format_spec, parse_spec
 from posenc.t5 import T5
 from posenc.transformer_xl import TransformerXL, XLNet
+from posenc.window import Window
 from posenc.xpos import XPos
 from posenc.yarn import DynamicYaRN, NTKByParts, YaRN
 
@@ -57,6 +59,8 @@ SCHEMES: dict[str, type[Scheme]] = {
     "xlnet": XLNet,
     "deberta": DeBERTa,  # scales queries, too
     "cope": CoPE,
+    # on what a query sees
+    "window": Window,
 }
 
 
@@ -103,6 +107,13 @@ def create_parts(parts: list[Part], dims: Dims, rngs: nnx.Rngs | None = None) ->
     rotations = [name for name in names if issubclass(SCHEMES[name], RoPE)]
     if len(rotations) > 1:
         raise ValueError(f"{' and '.join(rotations)} both rotate queries and keys; keep one")
+    for name, options in parts:
+        absolute = [other for other in names if overrides_embed(SCHEMES[other])]
+        if name == "window" and options.get("streaming") and absolute:
+            raise ValueError(
+                f"{format_spec(parts)}: streaming moves positions, and {', '.join(absolute)} has added them to the "
+                "embeddings; leave streaming out"
+            )
     schemes = {}
     for name, options in parts:
         try:
@@ -112,6 +123,10 @@ def create_parts(parts: list[Part], dims: Dims, rngs: nnx.Rngs | None = None) ->
                 raise
             raise type(error)(f"{name}: {error}") from None
     return schemes
+
+
+def overrides_embed(cls: type[Scheme]) -> bool:
+    return cls.embed is not Scheme.embed
 
 
 def option_names(name: str) -> list[str]:

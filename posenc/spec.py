@@ -28,6 +28,8 @@ def parse_spec(spec: str | Mapping) -> list[Part]:
         raise ValueError(
             f"position={spec!r} must be a scheme's name, such as rope or yarn:factor=4"
         )
+    if "|" in spec:
+        raise ValueError(f"position={spec!r}: `|` alternates schemes over layers; this needs one")
     return [parse_part(part.strip(), spec) for part in spec.split("+")]
 
 
@@ -65,7 +67,9 @@ def parse_value(text: str):
 
 
 def plain(value):
-    """Lists and other sequences of a config as tuples, so that an option can be hashed and compared."""
+    """A config's value as Python's own: lists as tuples, so that it can be hashed, numpy's numbers as numbers."""
+    if hasattr(value, "item"):
+        value = value.tolist()
     sequence = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
     return tuple(plain(item) for item in value) if sequence else value
 

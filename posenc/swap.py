@@ -47,12 +47,19 @@ def swap(trained: list[Part], asked: list[Part], dims: Dims) -> list[Part]:
     )
 
 
+# An option given with this value makes that other one meaningless, which is then not taken over.
+SWITCHED_OFF = {("positions", "arange"): "max_position", ("ramp", "wavelength"): "truncate"}
+
+
 def inherit(name: str, given: dict, old: str | None, trained: dict[str, dict]) -> dict:
     if old is None:
         return given
     shared = {k: v for k, v in trained[old].items() if k in option_names(name)}
     if name != old and "dynamic_ntk" in (name, old):
         shared.pop("factor", None)  # its factor is Hugging Face's f, not the extension factor
+    for (option, value), idle in SWITCHED_OFF.items():
+        if given.get(option) == value:
+            shared.pop(idle, None)
     return {**shared, **given}
 
 

@@ -54,7 +54,8 @@ def test_every_scheme_has_a_config_that_says_how_to_run_it():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_builds_and_takes_a_step(name):
     config = load(name)
-    config.model.num_layers = 1  # the layers are alike: one is enough to see that they fit
+    if "|" not in config.position:
+        config.model.num_layers = 1  # the layers are alike: one is enough to see that they fit
     config.train.batch_size = 2
     config = RunConfig.from_config(config)
     T = min(config.train.length, 32)

@@ -60,6 +60,7 @@ def swept(runs):
 def test_the_sweep_writes_every_file_and_ends_well(swept):
     out, status, stdout, stderr = swept
     assert status == 0, stderr
+    assert "note: pi:factor=1: factor=1 is plain rope at every length" in stderr
     names = {path.name for path in out.iterdir()}
     assert names == {
         "records.jsonl", "curves.csv", "positions.csv", "targets.npz",
@@ -127,6 +128,15 @@ def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs
     assert status == 0, stderr
     found = records(out)
     assert found[: len(before)] == before
+    again = command(
+        "eval_extrapolation.py", f"--runs={runs}/rope", f"--out={out}", "--append",
+        "--schemes=rope", "--lengths=32", "--protocols=disjoint", "--targets=16",
+    )  # fmt: skip
+    assert again[0] == 0, again[2]
+    points = [(r["scheme"], r["protocol"], r["length"]) for r in records(out)]
+    assert len(points) == len(found) and set(points) == {
+        (r["scheme"], r["protocol"], r["length"]) for r in found
+    }
     mine = [r for r in found[len(before) :] if r["protocol"] == "fixed"]
     assert [r["status"] for r in mine] == ["ok", "undefined"]
     assert "max_length=16" in mine[1]["reason"] and "undef." in stdout

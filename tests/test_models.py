@@ -29,7 +29,10 @@ CONFIG = models.ModelConfig(
     vocab_size=V,
     train_length=L,
 )
-SPELLED = {"longrope": "longrope:short_factor=1/1.1/1.2/1.5,long_factor=2/3/4/6,factor=4"}
+SPELLED = {
+    "longrope": "longrope:short_factor=1/1.1/1.2/1.5,long_factor=2/3/4/6,factor=4",
+    "window": "rope+window:size=6,sinks=2,streaming=true",
+}
 SPECS = [SPELLED.get(name, name) for name in posenc.SCHEMES] + [
     "rope:rotary_fraction=0.5,pairing=interleaved",
     "learned:extend=interpolate",

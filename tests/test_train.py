@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from configs import smoke
 from training import checkpoint, setup
+from training.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
 
@@ -184,8 +186,8 @@ def test_a_run_starts_from_anothers_weights_under_a_swap(whole, tmp_path):
     [
         ("alibi", {}, "checkpoint of rope cannot be read as alibi"),
         ("learned", {}, "lacks learned.table"),
-        ("rope", {"d_model": 32}, r"attention_norm.scale \(16,\) there, \(32,\) here"),
-        ("rope", {"num_layers": 2}, "blocks.1.* absent there"),
+        ("rope", {"d_model": 32}, "model.d_model=32 does not fit init_from=.*, which has 16"),
+        ("rope", {"num_layers": 2}, "model.num_layers=2 does not fit"),
     ],
 )
 def test_a_parent_that_does_not_fit_is_refused_with_the_names(
@@ -235,7 +237,7 @@ def command(*words, **more):
         (["--config.train.steps=1e3"], "--config.train.steps=1e3"),
         (["--confg=3"], "Unknown command line flag 'confg'"),
         (["--config.position=yran"], "yran is no position scheme; did you mean yarn?"),
-        (["--config.position=None"], "None is no position scheme"),
+        (["--config.position=None"], "position=None must be a scheme"),
         (["--config.position=rope:rotary_fraction=0.2"], "rotary_fraction=0.2"),
         (["--config.data.source=nowhere"], "data.source"),
         (["--init_from=/nowhere"], "/nowhere holds no run"),
@@ -277,3 +279,129 @@ def test_a_signal_saves_a_checkpoint_and_ends_cleanly(tmp_path, number):
     assert run.wait(timeout=60) == 0, out
     assert "stopped after step" in out and time.time() - began < 60
     assert checkpoint.find_step(tmp_path / "run", "latest") >= 20
+
+
+def copied(run, to, **model):
+    """The run in another folder, with some fields of its config.json changed."""
+    shutil.copytree(run, to)
+    record = json.loads((to / "config.json").read_text())
+    record["model"].update(model)
+    (to / "config.json").write_text(json.dumps(record))
+    return to
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_the_names(whole, tmp_path):
+    run = copied(whole[1], tmp_path / "more", num_layers=2)
+    with pytest.raises(ValueError, match="blocks.1.attention.*absent there"):
+        checkpoint.load_run(run)
+    run = copied(whole[1], tmp_path / "other", activation="gelu")  # one parameter fewer
+    with pytest.raises(ValueError, match="gate.kernel .* there, absent here"):
+        checkpoint.load_run(run)
+
+
+def test_a_parent_with_other_heads_is_refused(whole, tmp_path):
+    """The kernels have one shape whatever the number of heads: only the config tells."""
+    config = tiny(whole[0])
+    config.model.num_heads = 1
+    with pytest.raises(ValueError, match="model.num_heads=1 does not fit .* which has 2"):
+        setup.prepare(config, tmp_path / "child", str(whole[1]))
+    assert not (tmp_path / "child").exists()
+
+
+def test_a_child_takes_the_parents_rotary_options(whole, tmp_path):
+    tmp, _ = whole
+    assert train_to_end(tiny(tmp, "rope:base=500", steps=2, warmup_steps=1), tmp_path / "base") == 0
+    config = tiny(tmp, "yarn:factor=4", length=64, steps=3, warmup_steps=1)
+    job = setup.prepare(config, tmp_path / "child", str(tmp_path / "base"))
+    job.checkpoints.close()
+    assert job.config.position == "yarn:base=500,factor=4,original_length=16"
+
+
+def test_checkpoints_that_cannot_be_read_are_left_alone(whole, tmp_path):
+    run = copied(whole[1], tmp_path / "copy")
+    for step in (30, 40):
+        shutil.rmtree(run / "checkpoints" / str(step) / "default")
+        (run / "checkpoints" / str(step) / "default").mkdir()
+    before = (run / "metrics.jsonl").read_bytes()
+    with (
+        pytest.warns(UserWarning, match="broken"),
+        pytest.raises(ValueError, match="no checkpoint in"),
+    ):
+        setup.prepare(tiny(whole[0]), run, None)
+    assert steps_kept(run) == [30, 40] and (run / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text, message", [(None, "without their config.json"), ("[]", "is missing")]
+)
+def test_checkpoints_without_their_config_are_refused(whole, tmp_path, text, message):
+    run = copied(whole[1], tmp_path / "copy")
+    (run / "config.json").unlink()
+    if text:
+        (run / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        setup.prepare(tiny(whole[0]), run, None)
+
+
+def test_a_signal_during_the_last_save_does_not_cut_it_short(whole, tmp_path, monkeypatch):
+    close = checkpoint.Checkpoints.close
+
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        close(self)
+
+    monkeypatch.setattr(checkpoint.Checkpoints, "close", interrupted)
+    assert train_to_end(tiny(whole[0], steps=3, warmup_steps=1), tmp_path / "run") == 0
+    assert checkpoint.find_step(tmp_path / "run", "latest") == 3
+
+
+def test_validation_text_without_targets_is_refused(tmp_path):
+    for name, text in (("train", "a" * 4000), ("valid", "a"), ("test", "abcdef")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    config = tiny(tmp_path)
+    config.data.source = f"files:{tmp_path}/train.txt"
+    config.data.valid_source = f"files:{tmp_path}/valid.txt"
+    config.data.test_source = f"files:{tmp_path}/test.txt"
+    with pytest.raises(ValueError, match="no validation document"):
+        setup.prepare(config, tmp_path / "run", None)
+
+
+def test_relative_sources_hold_from_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = tiny(tmp_path)
+    config.data.source, config.data.cache_dir = "files:text/*.txt", "cache"
+    found = RunConfig.from_config(config).data
+    assert found.source == f"files:{tmp_path}/text/*.txt" and found.cache_dir == f"{tmp_path}/cache"
+
+
+def test_a_position_may_be_a_mapping_or_a_string_anywhere(tmp_path):
+    config = tiny(tmp_path)
+    config.position = {"scheme": "yarn", "factor": np.float64(4), "beta_fast": 16}
+    assert RunConfig.from_config(config).position == "yarn:beta_fast=16,factor=4"
+    config.position = "yarn:factor=4.0,beta_fast=16"
+    assert RunConfig.from_config(config).position == "yarn:beta_fast=16,factor=4"
+
+
+def test_the_hash_is_of_the_experiment_and_not_of_its_seed(tmp_path):
+    one, other = tiny(tmp_path), tiny(tmp_path, keep=7)
+    other.seed = 5
+    assert RunConfig.from_config(one).hash() == RunConfig.from_config(other).hash()
+    other.train.learning_rate = 1e-4
+    assert RunConfig.from_config(one).hash() != RunConfig.from_config(other).hash()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("def get_config():\n    raise ValueError('my own words')\n", "my own words"),
+        ("import nothing_like_this\n", "nothing_like_this"),
+        ("x = 1\n", "get_config"),
+        ("from configs.studies.smoke import get_config\n", "is a study"),
+    ],
+)
+def test_a_config_file_that_fails_says_why(tmp_path, text, message):
+    (tmp_path / "c.py").write_text(text)
+    done = command("train.py", f"--config={tmp_path}/c.py", f"--workdir={tmp_path}/run")
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, (
+        done.stderr
+    )

@@ -6,6 +6,7 @@ validation loss stay.
 
 import dataclasses
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -32,14 +33,22 @@ def complete_steps(workdir: Path) -> dict[int, float]:
     Read without orbax's manager, which does not open at all where one of them is broken.
     """
     found = {}
-    for folder in (workdir / "checkpoints").glob("*"):
-        if folder.name.isdigit():  # orbax gives a half-written one another name
-            try:
-                metrics = json.loads((folder / "metrics" / "metrics").read_text())
-                found[int(folder.name)] = float(metrics["valid_loss"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                warn_broken(folder, error)
+    for folder in step_folders(workdir):
+        try:
+            metrics = json.loads((folder / "metrics" / "metrics").read_text())
+            found[int(folder.name)] = float(metrics["valid_loss"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            warn_broken(folder, error)
     return found
+
+
+def step_folders(workdir: Path) -> list[Path]:
+    """The folders of a run's checkpoints; orbax gives a half-written one another name."""
+    return [f for f in (workdir / "checkpoints").glob("*") if f.name.isdecimal()]
+
+
+def nothing_readable(folder: Path) -> str:
+    return f"no checkpoint in {folder} can be read; move that folder away to train from the start"
 
 
 def warn_broken(folder: Path, error: Exception) -> None:
@@ -56,9 +65,11 @@ class Checkpoints:
     def __init__(self, workdir: Path, keep: int):
         self.folder = workdir / "checkpoints"
         complete = complete_steps(workdir)
-        for folder in list(self.folder.glob("*")):
-            if folder.name.isdigit() and int(folder.name) not in complete:
-                self.set_aside(folder)
+        broken = [f for f in step_folders(workdir) if int(f.name) not in complete]
+        if broken and not complete:
+            raise ValueError(nothing_readable(self.folder))
+        for folder in broken:
+            self.set_aside(folder)
         by_loss = policies.BestN(get_metric_fn=lambda m: m["valid_loss"], reverse=True, n=1)
         options = ocp.CheckpointManagerOptions(
             best_fn=lambda metrics: metrics["valid_loss"],  # what makes orbax store the metrics
@@ -82,17 +93,28 @@ class Checkpoints:
             raise RuntimeError(f"checkpoint {step} was not written to {self.folder}")
 
     def restore_newest(self, like: State, sharding) -> State | None:
-        """The newest state that reads back whole, or None; a broken one is set aside with a warning."""
+        """The newest state that reads back whole, or None where there is no checkpoint at all.
+
+        Broken ones before it are set aside with a warning; ValueError if none can be read.
+        """
         target = jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), like, sharding
         )
+        broken = []
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
-                return self.manager.restore(step, args=ocp.args.StandardRestore(target))
+                state = self.manager.restore(step, args=ocp.args.StandardRestore(target))
             except Exception as error:  # whatever orbax meets in a broken directory
                 warn_broken(self.folder / str(step), error)
-                self.set_aside(self.folder / str(step))
+                broken.append(self.folder / str(step))
+                continue
+            for folder in broken:
+                self.set_aside(folder)
+            if broken:
                 self.manager.reload()
+            return state
+        if broken:
+            raise ValueError(nothing_readable(self.folder))
         return None
 
     def wait(self) -> None:
@@ -125,7 +147,7 @@ def load_run(workdir: str | Path, checkpoint: str = "latest") -> Run:
     path = workdir / "config.json"
     if not path.is_file():
         raise ValueError(f"{workdir} holds no run: there is no config.json")
-    record = read_json(path)
+    record = read_record(path)
     config = run_config(record)
     model_config = config.model_config(record["tokenizer"]["vocab_size"])
     tokenizer = load_tokenizer(record["tokenizer"], workdir / "tokenizer.json")
@@ -133,6 +155,16 @@ def load_run(workdir: str | Path, checkpoint: str = "latest") -> Run:
     shapes = jax.eval_shape(lambda: models.split(models.build(model_config, config.seed))[1])
     params = read_params(workdir / "checkpoints" / str(step), shapes)
     return Run(workdir, config, model_config, tokenizer, record, step, params)
+
+
+def read_record(path: Path) -> dict:
+    """A run's config.json; ValueError if it is none."""
+    record = read_json(path)
+    needed = ("seed", "position", "model", "data", "train", "mesh", "tokenizer", "corpus", "parent")
+    missing = [name for name in needed if not isinstance(record, dict) or name not in record]
+    if missing:
+        raise ValueError(f"{path} is no run's config.json: {missing[0]} is missing")
+    return record
 
 
 def run_config(record: dict) -> RunConfig:
@@ -143,7 +175,7 @@ def run_config(record: dict) -> RunConfig:
 
 def find_step(workdir: Path, checkpoint: str) -> int:
     """The step that "latest", "best" or a number names among a run's complete checkpoints."""
-    if checkpoint not in ("latest", "best") and not checkpoint.isdigit():
+    if checkpoint not in ("latest", "best") and not re.fullmatch("[0-9]+", checkpoint):
         raise ValueError(f"checkpoint={checkpoint!r} must be latest, best or a step")
     losses = complete_steps(workdir)
     if not losses:
@@ -151,14 +183,17 @@ def find_step(workdir: Path, checkpoint: str) -> int:
     if checkpoint == "latest":
         return max(losses)
     if checkpoint == "best":
-        return min(losses, key=losses.get)
+        return min(losses, key=lambda step: (losses[step], step))
     if int(checkpoint) not in losses:
         raise ValueError(f"{workdir} has no checkpoint {checkpoint}; there are {sorted(losses)}")
     return int(checkpoint)
 
 
 def read_params(folder: Path, shapes: models.Params) -> models.Params:
-    """The parameters of one checkpoint, without its optimiser state, on this process's first device."""
+    """The parameters of one checkpoint, without its optimiser state, on this process's first device.
+
+    ValueError names those that are missing, that nothing reads, or whose shapes differ.
+    """
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     target = {
         name: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding)
@@ -171,9 +206,23 @@ def read_params(folder: Path, shapes: models.Params) -> models.Params:
     )
     try:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            return checkpointer.restore(folder / "default", args=restore)["params"]
+            stored = checkpointer.metadata(folder / "default").item_metadata["params"]
+            misfits = differing_shapes({name: tuple(m.shape) for name, m in stored.items()}, shapes)
+            if not misfits:
+                return checkpointer.restore(folder / "default", args=restore)["params"]
     except Exception as error:  # whatever orbax meets in a broken directory
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise ValueError(
-            f"checkpoint {folder} cannot be read ({reason}); --checkpoint names another"
-        ) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"checkpoint {folder} cannot be read ({reason})") from error
+    raise ValueError(f"checkpoint {folder} is not of the model in config.json: {misfits}")
+
+
+def differing_shapes(there: dict[str, tuple], here: models.Params) -> str:
+    """The parameters that do not fit, by name, both shapes given; "" if all do."""
+    wanted = {name: array.shape for name, array in here.items()}
+    misfits = [
+        f"{name} {there.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
+        for name in sorted(wanted.keys() | there.keys())
+        if wanted.get(name) != there.get(name)
+    ]
+    more = f" and {len(misfits) - 4} more" if len(misfits) > 4 else ""
+    return "; ".join(misfits[:4]) + more

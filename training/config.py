@@ -10,7 +10,7 @@ from flax import nnx
 
 from data import DataConfig
 from models import ModelConfig
-from posenc import create_parts, did_you_mean, format_spec, parse_spec
+from posenc import create_layers, did_you_mean, format_pattern, parse_pattern
 
 # What may differ when a run is continued; everything else must be as it was.
 MAY_CHANGE = (
@@ -118,7 +118,7 @@ class RunConfig:
                 raise ValueError(f"the config lacks {name}; start from configs/base.py")
         return cls(
             seed=config["seed"],
-            position=format_spec(parse_spec(config["position"])),
+            position=canonical(config["position"]),
             model=dict(config["model"]),
             data=section("data", DataConfig, config["data"]),
             train=section("train", TrainConfig, config["train"]),
@@ -127,8 +127,8 @@ class RunConfig:
 
     def checked(self) -> "RunConfig":
         """Refuse before anything is prepared what could only fail later: the model's sizes, the scheme's options."""
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed} must be at least 0")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} must be at least 0 and below 2^32")
         self.model_config(vocab_size=1)
         return self
 
@@ -140,7 +140,7 @@ class RunConfig:
             "train_length": self.train.length,
         }
         config = section("model", ModelConfig, {**self.model, **derived})
-        create_parts(parse_spec(self.position), config.dims, nnx.Rngs(0))
+        create_layers(self.position, config.dims, config.num_layers, nnx.Rngs(0))
         return config
 
     def to_dict(self) -> dict:
@@ -148,8 +148,15 @@ class RunConfig:
         return dataclasses.asdict(self)
 
     def hash(self) -> str:
-        """Twelve hexadecimal digits that stand for these settings."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        """Twelve hexadecimal digits that stand for the experiment: equal for runs that differ in their seed only.
+
+        What may change between two sittings of a run is left out, but for the number of steps.
+        """
+        settings = flat(self.to_dict())
+        for name in ("seed", *MAY_CHANGE):
+            if name != "train.steps":
+                del settings[name]
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differences(self, earlier: "RunConfig") -> list[str]:
@@ -160,6 +167,12 @@ class RunConfig:
             for name in {**then, **now}
             if name not in MAY_CHANGE and then.get(name) != now.get(name)
         ]
+
+
+def canonical(position) -> str:
+    """The one-line spelling of a scheme, its options in alphabetical order."""
+    pattern = parse_pattern(position)
+    return format_pattern([[(n, dict(sorted(o.items()))) for n, o in parts] for parts in pattern])
 
 
 def section(name: str, cls, values: Mapping):

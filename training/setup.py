@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 import data
 import models
 from training import checkpoint, mesh, parent
-from training.config import RunConfig, read_json
+from training.config import RunConfig
 from training.step import State, init_state, make_eval_step
 
 # Words of a parameter's dotted name -> the part of the model it is counted under; the first that
@@ -58,8 +58,17 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     """The job that a ConfigDict describes in this workdir. ValueError or OSError says what is wrong, in one line."""
     workdir = checkpoint.absolute(workdir)
     config = RunConfig.from_config(given)
-    earlier = read_json(workdir / "config.json") if (workdir / "config.json").exists() else None
-    origin = find_origin(earlier, init_from, workdir)
+    earlier = None
+    if (workdir / "config.json").exists():
+        earlier = checkpoint.read_record(workdir / "config.json")
+    elif checkpoint.step_folders(workdir):
+        raise ValueError(
+            f"{workdir} holds checkpoints without their config.json; name another workdir"
+        )
+    source = None
+    if init_from and not earlier:
+        source = checkpoint.load_run(init_from)
+    origin = find_origin(earlier, init_from, source, workdir)
     if origin:
         config = parent.adopt(config, origin)
     if earlier:
@@ -71,6 +80,12 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
             )
     devices = mesh.make_mesh(config.mesh, config.train)
     corpus = data.prepare(config.data)
+    if all(len(document) < 2 for document in corpus.valid.documents()):
+        raise ValueError(
+            f"no validation document of {config.data.source} has two tokens: nothing to predict"
+        )
+    if source:
+        parent.check(config, corpus.tokenizer, source)
     if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
         raise ValueError(
             f"{workdir} was trained with another tokenizer than {config.data} gives now"
@@ -91,9 +106,8 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     sharding = mesh.state_sharding(devices, fresh)
     state = checkpoints.restore_newest(fresh, sharding)
     if state is None:
-        if origin:
-            source = checkpoint.load_run(origin["run"], str(origin["step"]))
-            parent.check(config, corpus.tokenizer, source)
+        if origin:  # also where a child stopped before its first checkpoint
+            source = source or checkpoint.load_run(origin["run"], str(origin["step"]))
             fresh = init_state(source.params, config)
         state = jax.device_put(fresh, sharding)
     return Job(
@@ -110,10 +124,10 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     )
 
 
-def find_origin(earlier: dict | None, init_from: str | None, workdir: Path) -> dict | None:
-    """The parent of this run, as recorded when it began, or as --init_from names it now."""
+def find_origin(earlier: dict | None, init_from: str | None, source, workdir: Path) -> dict | None:
+    """The parent of this run, as recorded when it began, or the one that --init_from names now."""
     if not earlier:
-        return parent.describe(checkpoint.load_run(init_from)) if init_from else None
+        return parent.describe(source) if source else None
     recorded = earlier["parent"]
     if init_from and (not recorded or str(checkpoint.absolute(init_from)) != recorded["run"]):
         began = f"from {recorded['run']}" if recorded else "from fresh weights"

@@ -70,11 +70,16 @@ def make_train_step(graph: nnx.GraphDef, config: RunConfig):
             "loss": nll,
             "lr": schedule(state["step"]),
             "grad_norm": optax.tree.norm(grads),
-            "finite": jnp.isfinite(nll) & jnp.isfinite(optax.tree.norm(updates)),
+            "finite": finite(nll, grads, updates),
         }
         return {"params": params, "opt_state": opt_state, "step": state["step"] + 1}, metrics
 
     return jax.jit(train_step, donate_argnums=0)
+
+
+def finite(*trees) -> jax.Array:
+    """Whether the norm of each tree is a finite number."""
+    return jnp.all(jnp.stack([jnp.isfinite(optax.tree.norm(tree)) for tree in trees]))
 
 
 def accumulated(loss, params, batch, key, tokens, rounds: int):

@@ -17,7 +17,10 @@ N = 8  # rows in most tests: one shape, so that each operation compiles once for
 EVERY = tuple(posenc.SCHEMES)
 
 # The options without which a scheme cannot be made; every other scheme is made with none.
-REQUIRED = {"longrope": {"short_factor": (1.0, 1.1, 1.3, 2.0), "long_factor": (1.0, 1.5, 3.0, 4.0)}}
+REQUIRED = {
+    "longrope": {"short_factor": (1.0, 1.1, 1.3, 2.0), "long_factor": (1.0, 1.5, 3.0, 4.0)},
+    "window": {"size": 4},
+}
 
 # Beside its defaults, each scheme is tested as these, where options change what it claims.
 VARIANTS = [
@@ -50,7 +53,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
 every_scheme = pytest.mark.parametrize("name", EVERY)
 
 # These may not tell far neighbours apart: no positions, buckets, or a clipped distance.
-COARSE = {"nope", "t5", "shaw", "deberta", "cope"}
+COARSE = {"nope", "t5", "shaw", "deberta", "cope", "window"}
 PER_LAYER = {"shaw", "transformer_xl", "xlnet", "deberta", "cope"}
 
 

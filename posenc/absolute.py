@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from posenc.angles import angles
 from posenc.base import Dims, Scheme, choice, number
 
 
@@ -58,9 +59,8 @@ class Sinusoidal(Scheme):
         return plain / (self.scale or 1.0)
 
     def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
-        frequencies = self.frequencies().astype(np.float32)
-        angles = pos.astype(jnp.float32)[:, None] * frequencies[None, :]  # [T, D/2]
-        table = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)  # [T, D/2, 2]
+        phase = angles(pos, self.frequencies())  # [T, D/2]
+        table = jnp.stack([jnp.sin(phase), jnp.cos(phase)], axis=-1)  # [T, D/2, 2]
         return x + table.reshape(pos.shape[0], self.dims.D).astype(x.dtype)
 
 

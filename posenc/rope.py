@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from posenc.angles import angles
 from posenc.base import Dims, Scheme, choice, number, whole
 
 # A rotary checkpoint holds no position parameter, so it can be read under any of these. (nope:
@@ -98,8 +99,7 @@ class RoPE(Scheme):
 
     def angles(self, pos: jax.Array) -> jax.Array:
         """p·θ'_t at pos [T], radians, float32 [T, R/2]."""
-        frequencies = self.inverse_frequencies().astype(np.float32)
-        return pos.astype(jnp.float32)[:, None] * frequencies[None, :]
+        return angles(pos, self.inverse_frequencies())
 
     def query(self, q: jax.Array, pos: jax.Array) -> jax.Array:
         return rotate(q, self.angles(pos), self.attention_factor, self.pairing)

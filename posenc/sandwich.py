@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from posenc.angles import angles
 from posenc.base import Dims, Scheme, whole
 
 
@@ -32,13 +33,8 @@ class Sandwich(Scheme):
     def vectors(self, pos: jax.Array) -> jax.Array:
         """Cosines and sines of pos [T], float32 [T, W]."""
         t = np.arange(1, self.width // 2 + 1)
-        turns = 10000.0 ** (-2.0 * t / self.width) / (2 * np.pi)  # of a pair in one token
-        # Counted in units of 2^−32, turns wrap around by themselves: an angle far away is as exact
-        # as a near one, so that the inner product depends on the distance only.
-        steps = np.round(turns * 2.0**32).astype(np.uint32)
-        phase = pos.astype(jnp.uint32)[:, None] * steps[None, :]  # [T, W/2]
-        angles = phase.astype(jnp.float32) * np.float32(2 * np.pi / 2.0**32)
-        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
+        phase = angles(pos, 10000.0 ** (-2.0 * t / self.width))  # [T, W/2]
+        return jnp.concatenate([jnp.cos(phase), jnp.sin(phase)], axis=-1)
 
     def bias(self, q_pos: jax.Array, k_pos: jax.Array) -> jax.Array:
         vectors = (self.vectors(q_pos), self.vectors(k_pos))

@@ -135,3 +135,57 @@ def test_rope_logits_depend_on_the_distance_only():
         )
         visible = np.isfinite(first)
         np.testing.assert_allclose(first[visible], later[visible], atol=2e-4, err_msg=spec)
+
+
+FAR = 65_500  # positions up to 65,536 are promised
+
+
+@pytest.mark.parametrize(
+    "spec", ["rope", "yarn:factor=4", "sinusoidal", "transformer_xl", "sandwich"]
+)
+def test_far_positions_are_as_exact_as_near_ones(spec):
+    """Angles that grow without bound lose 4e-3 radians in a float32 product out there."""
+    if spec == "sinusoidal":
+        scheme = scheme_of(spec)
+        pos = np.arange(FAR, FAR + 8)
+        table = scheme.embed(jnp.zeros((8, 8)), jnp.asarray(pos, jnp.int32))
+        angles = pos[:, None] * scheme.frequencies()[None]
+        expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(8, 8)
+        np.testing.assert_allclose(table, expected, atol=1e-4)
+        return
+    scheme = scheme_of(spec)
+    q, k = queries_and_keys()
+    near, far = (
+        hook_logits(
+            scheme,
+            q,
+            k,
+            jnp.asarray(start + np.arange(6), jnp.int32),
+            jnp.asarray(start + np.arange(6), jnp.int32),
+        )
+        for start in (0, FAR)
+    )
+    np.testing.assert_allclose(far, near, atol=3e-4)
+
+
+def test_fire_with_a_tiny_c_is_a_network_of_the_share_of_the_distance():
+    """ψ(x) = ln(|cx| + 1) is cx for small c: the network then sees (i − j)/max(i, L)."""
+    scheme = build("fire", posenc.Dims(D=8, H=H, K=K, train_length=L))
+    scheme.c[...] = jnp.asarray(1e-4)
+    pos = jnp.asarray([3, 64, 200], jnp.int32)
+    seen = scheme.distances(pos, pos)
+    i, j = np.asarray(pos)[:, None], np.asarray(pos)[None]
+    expected = np.maximum(i - j, 0) / np.maximum(i, L)
+    np.testing.assert_allclose(seen, expected, atol=0.02)
+
+
+@pytest.mark.parametrize("factor", [4.0, "auto"])
+def test_interpolated_sinusoids_are_plain_ones_at_shares_of_positions(factor):
+    scheme = scheme_of("sinusoidal", n=256, factor=factor)  # auto: 256 / 64
+    zeros, pos = jnp.zeros((6, 8)), np.array(POSITIONS)
+    angles = pos[:, None] / 4 * 10000.0 ** (-np.arange(0, 8, 2) / 8)[None]
+    expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(6, 8)
+    np.testing.assert_allclose(
+        scheme.embed(zeros, jnp.asarray(pos, jnp.int32)), expected, atol=1e-5
+    )
+    assert scheme.prefix_invariant == (factor != "auto")

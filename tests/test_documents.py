@@ -1,0 +1,45 @@
+"""What the documents say is what the code does."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import posenc
+from configs import base
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def python(*words):
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_generated_parts_of_the_readme_are_up_to_date():
+    done = python("docs/build.py", "--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_matrix_lists_every_scheme():
+    done = python("-m", "posenc")
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert names == list(posenc.SCHEMES)
+    assert all(cls.paper for cls in posenc.SCHEMES.values())
+
+
+def test_files_and_config_fields_that_the_readme_names_exist():
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"--config=(configs/\S+\.py)", README):
+        assert (ROOT / path).exists(), path
+    config = base.get_config()
+    for section, field in re.findall(r"--config\.(model|data|train|mesh)\.(\w+)", README):
+        assert field in config[section], f"{section}.{field}"
+
+
+def test_commands_of_the_readme_are_targets():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
+        assert target in targets

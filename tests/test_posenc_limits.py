@@ -155,22 +155,14 @@ def test_far_positions_are_as_exact_as_near_ones(spec):
         return
     scheme = scheme_of(spec)
     q, k = queries_and_keys()
-    near, far = (
-        hook_logits(
-            scheme,
-            q,
-            k,
-            jnp.asarray(start + np.arange(6), jnp.int32),
-            jnp.asarray(start + np.arange(6), jnp.int32),
-        )
-        for start in (0, FAR)
-    )
+    places = [jnp.arange(start, start + 6, dtype=jnp.int32) for start in (0, FAR)]
+    near, far = (hook_logits(scheme, q, k, pos, pos) for pos in places)
     np.testing.assert_allclose(far, near, atol=3e-4)
 
 
 def test_fire_with_a_tiny_c_is_a_network_of_the_share_of_the_distance():
     """ψ(x) = ln(|cx| + 1) is cx for small c: the network then sees (i − j)/max(i, L)."""
-    scheme = build("fire", posenc.Dims(D=8, H=H, K=K, train_length=L))
+    scheme = scheme_of("fire")
     scheme.c[...] = jnp.asarray(1e-4)
     pos = jnp.asarray([3, 64, 200], jnp.int32)
     seen = scheme.distances(pos, pos)

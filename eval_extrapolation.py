@@ -21,7 +21,9 @@ SCHEMES = flags.DEFINE_string(
     "schemes", "", "read every run under these, such as rope,pi,yarn:factor=8 (default: its own)"
 )
 LENGTHS = flags.DEFINE_string("lengths", "", "tokens (default: 1, 2, 4, 8, 16 training lengths)")
-PROTOCOLS = flags.DEFINE_string("protocols", "fixed", "of fixed, disjoint, sliding, position")
+PROTOCOLS = flags.DEFINE_string(
+    "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent"
+)
 STRIDE = flags.DEFINE_integer("stride", None, "tokens between the windows of fixed and sliding")
 TARGETS = flags.DEFINE_integer(
     "targets", None, "tokens in each scored block of fixed (default: 32, or the shortest length)"

@@ -30,6 +30,8 @@ def checked(
     _positive("batch_size", batch_size)
     if train_length is not None:
         _positive("train_length", train_length)
+    elif protocol == "recurrent":
+        raise ValueError("train_length is missing: recurrent reads segments of that many tokens")
     if protocol == "fixed":
         if _positive("targets", targets) > shortest:
             raise ValueError(f"targets {targets} exceeds the shortest of lengths, {shortest}")

@@ -1,6 +1,7 @@
 """A trained model as the `score` of a sweep: tokens in, the loss of each next token out."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from flax import nnx
 
 import models
 from evaluation.scoring import Undefined
-from posenc import LengthError
+from models import memory
+from models.multihead import Cache
+from posenc import LengthError, overrides
 
 # How much is worked on at once, for speed on a CPU's caches as well as for memory.
 CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
@@ -23,7 +26,8 @@ class ModelScore:
 
     The parameters are used under `position`, which may be another scheme than they were trained
     with. Raises Undefined at lengths where it is not defined. Randomised positions are a function
-    of the window's tokens.
+    of the tokens read: a window's, or a segment's (the memory then stands at the first positions of
+    the segment's own draw).
     """
 
     def __init__(self, config: models.ModelConfig, position: str, params: models.Params):
@@ -59,24 +63,100 @@ class ModelScore:
     def at(self, length: int, rows: int):
         """The compiled function of rows of one length."""
         if (length, rows) not in self.compiled:
-            try:
-                graph, _ = nnx.split(self.model.at_length(length))
-            except LengthError as error:
-                raise Undefined(str(error)) from None
-            H = self.model.config.num_heads
-            block = max(16, BLOCK_BYTES // (4 * rows * H * length))
+            graph = self.graph(length)
             self.compiled[length, rows] = jax.jit(
-                lambda params, tokens: token_nll(models.merge(graph, params), tokens, block)
+                lambda params, tokens: token_nll(models.merge(graph, params), tokens)
             )
         return self.compiled[length, rows]
 
+    def graph(self, length: int) -> nnx.GraphDef:
+        """The static part of the model at this length. Undefined where its scheme is not."""
+        try:
+            return nnx.split(self.model.at_length(length))[0]
+        except LengthError as error:
+            raise Undefined(str(error)) from None
 
-def token_nll(model: models.Transformer, tokens: jax.Array, block: int) -> jax.Array:
+    def recurrent(self, length: int, segment: int) -> tuple[Callable, Callable]:
+        """(initial_state, step), as `sweep` asks for them: one compilation for each length.
+
+        The scheme is that of `at_length(length)` from the first segment on. Raises Undefined where a
+        memory has no meaning: under schemes that add positions to the embeddings, whose kept keys
+        hold the places they were once read at (every segment would look like the one before), and
+        with attention sinks, the document's first tokens, which the memory lets go.
+        """
+        scheme = self.model.scheme
+        if length > segment and overrides(scheme, "embed"):
+            raise Undefined(
+                "positions added to the embeddings are baked into the memory's keys, "
+                "which would keep the places that they were read at"
+            )
+        if length > segment and scheme.sinks:
+            raise Undefined(
+                f"sinks={scheme.sinks}: a memory of the last tokens lets the document's first ones go"
+            )
+        graph, key = self.graph(length), ("recurrent", length, segment)
+        if key not in self.compiled:
+            self.compiled[key] = jax.jit(
+                lambda params, *rest: segment_nll(models.merge(graph, params), *rest)
+            )
+        run = self.compiled[key]
+
+        def initial_state(B: int) -> list[list[Cache]]:  # the caches of each chunk of rows
+            chunks = -(-B // max(1, CHUNK_TOKENS // length))
+            rows = -(-B // chunks)
+            return [memory.begin(self.model, rows, length, segment) for _ in range(-(-B // rows))]
+
+        def step(state: list[list[Cache]], tokens: np.ndarray, fresh: np.ndarray):
+            rows, losses, kept = len(state[0][0]["segments"]), [], []
+            for number, caches in enumerate(state):
+                # the last chunk is filled up with the last row
+                chosen = np.minimum(np.arange(rows) + number * rows, len(tokens) - 1)
+                nll, caches = run(self.params, caches, tokens[chosen], fresh[chosen])
+                losses.append(nll)
+                kept.append(caches)
+            return np.concatenate(losses)[: len(tokens)], kept
+
+        return initial_state, step
+
+
+def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
     """The nll of tokens[:, 1:], float32 [B, ℓ], nats."""
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    T = inputs.shape[1]
-    mixed = jnp.cumsum(tokens.astype(jnp.uint32) * jnp.uint32(2654435761), axis=1)[:, -1]
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(0), mixed)
-    positions = models.row_positions(model.scheme, T, keys)
-    logits = model(inputs, positions, block=block if block < T else None)
+    B, T = inputs.shape
+    positions = models.row_positions(model.scheme, T, draws(tokens))
+    logits = model(inputs, positions, block=query_rows(model, B, T, T))
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+
+
+def segment_nll(
+    model: models.Transformer, caches: list[Cache], tokens: jax.Array, fresh: jax.Array
+) -> tuple[jax.Array, list[Cache]]:
+    """The nll of tokens[:, 1:] behind what the caches hold, float32 [B, L], and the caches after it.
+
+    Rows where `fresh` [B] forget first. Positions count from the oldest token of a row's memory, so
+    that they stay below the caches' ℓ slots.
+    """
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    B, T = inputs.shape
+    caches = [memory.reset(cache, fresh) for cache in caches]
+    S = caches[0]["segments"].shape[1]
+    empty = S - T - memory.held(caches[0])  # [B] slots before the memory's oldest token
+    places = jnp.maximum(jnp.arange(S, dtype=jnp.int32)[None] - empty[:, None], 0)
+    positions = models.row_positions(model.scheme, S, draws(tokens), restarted=places)  # [B, S]
+    caches = [cache | {"positions": positions} for cache in caches]
+    block = query_rows(model, B, T, S)
+    logits, caches = model(inputs, positions[:, S - T :], block=block, cache=caches)
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return nll, [memory.shift(cache, T) for cache in caches]
+
+
+def draws(tokens: jax.Array) -> jax.Array:
+    """A key for each row [B], for randomised positions: a function of its tokens alone."""
+    mixed = jnp.cumsum(tokens.astype(jnp.uint32) * jnp.uint32(2654435761), axis=1)[:, -1]
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(0), mixed)
+
+
+def query_rows(model: models.Transformer, B: int, T: int, S: int) -> int | None:
+    """Query rows per block, so that B rows' logits against S keys stay small; None for all T at once."""
+    block = max(16, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
+    return block if block < T else None

@@ -20,6 +20,7 @@ SUBTITLES = {
     "disjoint": "Windows side by side, every token scored",
     "sliding": "Overlapping windows, every token scored once",
     "position": "Loss by position in windows side by side",
+    "recurrent": "Segments read with a memory of the tokens before",
 }
 
 

@@ -15,6 +15,14 @@ the inputs s … s + ℓ - 1 and the targets s + 1 … s + ℓ.
   near a window's start.
 * `position`: the windows of `disjoint`, with the losses grouped by the target's place in its
   window.
+* `recurrent`: documents read in segments of L tokens, the training length, whatever ℓ is; every
+  target is scored once, in its segment. At ℓ a segment sees itself and a memory of the ℓ - L tokens
+  before it: the raw keys and values computed when their own segments were read (Transformer-XL,
+  Dai et al. 2019, section 3.2). So ℓ is the attention span; the receptive field is longer, since
+  what is kept has itself seen further back, layer by layer. A window here is what a segment may
+  attend to, and a target's place in it is its position: positions stay below ℓ under every scheme,
+  and a full memory always stands at the same ones. ℓ = L has no memory and is `disjoint`; below L
+  the protocol is undefined. Memory never crosses a document.
 """
 
 import math
@@ -23,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PROTOCOLS = ("fixed", "disjoint", "sliding", "position")
+PROTOCOLS = ("fixed", "disjoint", "sliding", "position", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,14 @@ class Plan:
     """The W windows of one point, each with the run of targets that it scores: int64 arrays [W].
 
     Attributes:
-      length: ℓ, the inputs in every window.
+      length: ℓ, the inputs in every window (recurrent: at most, memory included).
       document: index of the window's document.
       start: index of the window's first input in its document.
       first, stop: the targets scored, first … stop - 1, as indices in the document.
       group: what counts as one unit where documents are too few to resample: the window, or its
-        block (fixed, cropped).
+        block (fixed, cropped), or the consecutive segments that make up ℓ tokens (recurrent).
+      segment: inputs that one call of the scorer reads where the rest of a window is its memory, or
+        None where it reads whole windows.
     """
 
     length: int
@@ -45,6 +55,17 @@ class Plan:
     first: np.ndarray
     stop: np.ndarray
     group: np.ndarray
+    segment: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Inputs that one call of the scorer reads of a window."""
+        return self.segment or self.length
+
+    @property
+    def read(self) -> np.ndarray:
+        """Index in its document of the first input read of each window, int64 [W]."""
+        return self.start if self.segment is None else self.first - 1
 
     @property
     def counts(self) -> np.ndarray:
@@ -84,15 +105,33 @@ def sliding(sizes: np.ndarray, length: int, stride: int) -> Plan:
     """
     last = sizes - 1  # the last target of each document
     beyond = np.maximum(0, last - length)  # targets that the first window does not reach
-    windows = np.where(last > 0, 1 + -(-beyond // stride), 0)
-    document = np.repeat(np.arange(len(sizes)), windows)
-    rank = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)
+    document, rank = _ranked(np.where(last > 0, 1 + -(-beyond // stride), 0))
     start = rank * stride
     first = np.where(rank == 0, 1, start + length - stride + 1)
     stop = np.minimum(start + length, last[document]) + 1
     plan = Plan(length, document, start, first, stop, np.arange(len(start)))
     _check_each_target_once(plan, last)
     return plan
+
+
+def recurrent(sizes: np.ndarray, length: int, segment: int) -> Plan:
+    """Segments side by side, each with the length - segment tokens before it, as far as there are."""
+    last = sizes - 1
+    document, rank = _ranked(-(-last // segment))
+    begin = rank * segment
+    start = np.maximum(0, begin + segment - length)
+    stop = np.minimum(begin + segment, last[document]) + 1
+    # segments that share a memory are not independent: a unit is as long as a window
+    group = np.cumsum(rank % -(-length // segment) == 0) - 1
+    plan = Plan(length, document, start, begin + 1, stop, group, segment)
+    _check_each_target_once(plan, last)
+    return plan
+
+
+def _ranked(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(document, rank in its document) of each window, from the number of them per document."""
+    document = np.repeat(np.arange(len(windows)), windows)
+    return document, np.arange(len(document)) - np.repeat(np.cumsum(windows) - windows, windows)
 
 
 def _check_each_target_once(plan: Plan, last: np.ndarray) -> None:
@@ -105,13 +144,38 @@ def _check_each_target_once(plan: Plan, last: np.ndarray) -> None:
         and np.array_equal(plan.stop[closes], last[last > 0] + 1)
         and np.array_equal(plan.first[~opens], plan.stop[:-1][~closes[:-1]])
         and np.all(plan.counts > 0)
-        and np.all(plan.first > plan.start)
+        and np.all(plan.first > plan.read)
+        and np.all(plan.start <= plan.read)
+        and np.all(plan.stop <= plan.read + plan.width + 1)
         and np.all(plan.stop <= plan.start + plan.length + 1)
     )
     if not tiled:
         raise RuntimeError(
             f"windows of length {plan.length} do not score each target of the corpus exactly once"
         )
+
+
+def calls(plan: Plan, batch_size: int) -> np.ndarray:
+    """The windows of each call of the scorer, int64 [calls, B]; -1 in a row that has none.
+
+    Where windows carry a memory, a row reads its documents one after the other, each from its first
+    segment to its last; the longest are dealt first, so that rows end near one another, and B is
+    the number of documents where they are fewer than `batch_size`.
+    """
+    W = len(plan.start)
+    if plan.segment is None:
+        table = np.full(-(-W // batch_size) * batch_size, -1)
+        table[:W] = np.arange(W)
+        return table.reshape(-1, batch_size)
+    opens = np.flatnonzero(plan.first == 1)
+    segments = np.diff(opens, append=W)
+    rows: list[list[int]] = [[] for _ in range(min(batch_size, len(opens)))]
+    for d in np.argsort(-segments, kind="stable"):
+        min(rows, key=len).extend(range(opens[d], opens[d] + segments[d]))
+    table = np.full((max(map(len, rows)), len(rows)), -1)
+    for column, windows in enumerate(rows):
+        table[: len(windows), column] = windows
+    return table
 
 
 def position_buckets(longest: int) -> list[tuple[int, int]]:
@@ -126,13 +190,17 @@ def position_buckets(longest: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Point:
-    """One pass over the data: a protocol at a length, with its windows or why there are none."""
+    """One pass over the data: a protocol at a length, with its windows or why there are none.
+
+    `status` is that of a point without windows.
+    """
 
     protocol: str
     length: int
     stride: int | None
     plan: Plan | None
     reason: str | None = None
+    status: str = "insufficient_data"
 
 
 def points(
@@ -162,6 +230,17 @@ def points(
     if protocol == "position":
         length = longest or max(lengths)
         return [point(length, length, sliding, length)]
+    if protocol == "recurrent":
+        L = train_length
+        reason = (
+            f"a segment alone takes the training length, {L} tokens: give a length of {L} or more"
+        )
+        return [
+            Point(protocol, length, L, None, reason, "undefined")
+            if length < L
+            else point(length, L, recurrent, L)
+            for length in lengths
+        ]
     stride = stride or longest
     found = [point(length, stride, fixed, longest, stride, targets) for length in lengths]
     if train_length is None:

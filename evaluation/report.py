@@ -34,6 +34,9 @@ READING_BY_PROTOCOL = {
     "sliding": "Overlapping windows, every token scored once, most of them with a long context.",
     "position": "Loss by position in the window, here the buckets that end at the columns' heads; "
     "all buckets are in positions.csv.",
+    "recurrent": "Documents read in segments of the training length, every token scored once; the "
+    "length is the attention span, a segment and the memory of the tokens before it. The memory "
+    "has itself seen further back, layer by layer.",
 }
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --quiet: #5f5f5f; --rule: #dcdcdc;

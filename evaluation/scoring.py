@@ -45,17 +45,23 @@ def sweep(
 
     Args:
       score: int32 [B, ℓ+1] -> float [B, ℓ], the nll in nats of tokens[:, 1:]. Within a length the
-        shape never changes.
+        shape never changes. "recurrent" needs a scorer with a memory instead: score.recurrent(ℓ, L),
+        called once for each length, returns two functions, initial_state(B) -> state, and
+        step(state, tokens int32 [B, L+1], fresh bool [B]) -> (float [B, L], the next state). A row's
+        calls are the segments of a document in order; where `fresh`, another document begins and
+        nothing that the row holds may be used. At any other a row sees the ℓ - L inputs before.
       documents: integer arrays [n] of token ids.
       lengths: the context lengths ℓ. A repeated one is measured once.
-      protocol: "fixed", "disjoint", "sliding" or "position".
+      protocol: "fixed", "disjoint", "sliding", "position" or "recurrent".
       stride: tokens between blocks (fixed: `targets` or more, default the longest filled length) or
         between windows (sliding: 1 … the shortest length, default ℓ // 2, at least 1). The other
         protocols ignore it.
       targets: tokens in a block of `fixed`, at most the shortest length. The other protocols ignore
         it.
-      batch_size: B, rows per call of `score`.
+      batch_size: B, rows per call of `score`; "recurrent" has as many as there are documents where
+        those are fewer.
       train_length: L; `fixed` then ends with one record of protocol "cropped" and length L.
+        "recurrent" reads segments of it, and is undefined at lengths below.
       token_bytes: int [V], bytes of text for each token id; without it bits_per_byte is None.
       details: filled, for each point of `fixed` and `cropped` with status ok, with
         details[protocol, length] = {"nll": float64 [n], "clusters": int64 [n]}, the targets in one
@@ -73,20 +79,24 @@ def sweep(
     lengths, stride = arguments.checked(
         lengths, protocol, stride, targets, batch_size, train_length
     )
+    if protocol == "recurrent" and not hasattr(score, "recurrent"):
+        raise ValueError("score has no method recurrent(length, segment), as recurrent needs it")
     documents = arguments.checked_documents(documents)
     token_bytes = arguments.checked_token_bytes(token_bytes, documents)
     sizes = np.array([len(document) for document in documents], np.int64)
     points = protocols.points(sizes, lengths, protocol, stride, targets, train_length)
 
-    fed = [_tokens_fed(point.plan, batch_size) for point in points]
+    plans = [point.plan for point in points]
+    calls = [None if plan is None else protocols.calls(plan, batch_size) for plan in plans]
+    fed = [0 if plan is None else c.size * plan.width for plan, c in zip(plans, calls, strict=True)]
     records = []
     for index, point in enumerate(points):
         began = time.perf_counter()
-        status, reason, scored = "insufficient_data", point.reason, None
+        status, reason, scored = point.status, point.reason, None
         if point.plan is not None:
             before, total = sum(fed[:index]), sum(fed)
             advance = progress and (lambda done, b=before, t=total: progress(b + done, t))
-            status, reason, nll = _losses(score, documents, point.plan, batch_size, advance)
+            status, reason, nll = _losses(score, documents, point.plan, calls[index], advance)
             if advance:
                 advance(fed[index])  # also where the point broke off
             if nll is not None:
@@ -103,46 +113,60 @@ def sweep(
     return records
 
 
-def _tokens_fed(plan: Plan | None, batch_size: int) -> int:
-    """Inputs given to `score` for the windows of `plan`, fillers included."""
-    return 0 if plan is None else -(-len(plan.start) // batch_size) * batch_size * plan.length
-
-
 def _losses(
     score: Score,
     documents: list[np.ndarray],
     plan: Plan,
-    batch_size: int,
+    calls: np.ndarray,
     advance: Callable[[int], None] | None,
 ) -> tuple[str, str | None, np.ndarray | None]:
     """(status, reason, nll float64 [n] in the order of `plan`, or None) of one pass."""
     nll, filled = np.empty(plan.counts.sum(), np.float64), 0
-    for begin in range(0, len(plan.start), batch_size):
-        windows = range(begin, min(begin + batch_size, len(plan.start)))
+    place = np.cumsum(plan.counts) - plan.counts  # of each window's first loss in nll
+    read, rows = plan.read, calls.shape[1]
+    run = _with_memory(score, plan) if plan.segment else lambda tokens, fresh: score(tokens)
+    for number, windows in enumerate(calls, 1):
+        live = np.flatnonzero(windows >= 0)
         # a new array each time: the scorer may keep what it is given
-        tokens = np.empty((batch_size, plan.length + 1), np.int32)
-        for row, w in enumerate(windows):
-            text = documents[plan.document[w]][plan.start[w] : plan.start[w] + plan.length + 1]
+        tokens = np.empty((rows, plan.width + 1), np.int32)
+        for row, w in zip(live, windows[live], strict=True):
+            text = documents[plan.document[w]][read[w] : read[w] + plan.width + 1]
             tokens[row, : len(text)], tokens[row, len(text) :] = text, text[-1]
-        tokens[len(windows) :] = tokens[len(windows) - 1]
+        tokens[windows < 0] = tokens[live[-1]]
+        fresh = (windows < 0) | (plan.first[windows] == 1)
         try:
-            block = np.asarray(score(tokens))
-            if block.shape != (batch_size, plan.length):
-                expected = (batch_size, plan.length)
+            block = np.asarray(run(tokens, fresh))
+            if block.shape != (rows, plan.width):
+                expected = (rows, plan.width)
                 raise ValueError(f"score returned shape {block.shape}, expected {expected}")
             block = block.astype(np.float64)
         except Exception as error:
             return *_trouble(error), None
-        for row, w in enumerate(windows):
-            # target t stands in column t - start - 1
-            part = block[row, plan.first[w] - plan.start[w] - 1 : plan.stop[w] - plan.start[w] - 1]
-            nll[filled : filled + len(part)] = part
+        for row, w in zip(live, windows[live], strict=True):
+            # target t stands in column t - read - 1
+            part = block[row, plan.first[w] - read[w] - 1 : plan.stop[w] - read[w] - 1]
+            nll[place[w] : place[w] + len(part)] = part
             filled += len(part)
         if advance is not None:
-            advance((begin + batch_size) * plan.length)
+            advance(number * rows * plan.width)
     if filled != len(nll):
         raise RuntimeError(f"{filled} losses for {len(nll)} targets at length {plan.length}")
     return "ok", None, nll
+
+
+def _with_memory(score: Score, plan: Plan) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """`score.recurrent` as a function of (tokens, fresh) that keeps its state from call to call."""
+    step = state = None
+
+    def run(tokens: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+        nonlocal step, state
+        if step is None:
+            initial_state, step = score.recurrent(plan.length, plan.segment)
+            state = initial_state(len(tokens))
+        nll, state = step(state, tokens, fresh)
+        return nll
+
+    return run
 
 
 def _trouble(error: Exception) -> tuple[str, str]:

@@ -146,6 +146,26 @@ def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs
         )
 
 
+@pytest.mark.slow
+def test_segments_are_read_with_a_memory_where_it_is_asked_for(runs, tmp_path):
+    status, stdout, stderr = command(
+        "eval_extrapolation.py", f"--runs={runs}/rope,{runs}/learned", f"--out={tmp_path}/out",
+        "--protocols=disjoint,recurrent", "--lengths=8,16,40",
+    )  # fmt: skip
+    assert status == 0, stderr
+    assert "recurrent: nll" in stdout and "undef." in stdout
+    found = {(r["scheme"], r["protocol"], r["length"]): r for r in records(tmp_path / "out")}
+    for scheme in ("rope:base=500", "learned"):
+        same = found[scheme, "recurrent", 16]
+        assert same["nll"] == pytest.approx(found[scheme, "disjoint", 16]["nll"], rel=1e-5)
+        assert found[scheme, "recurrent", 8]["status"] == "undefined"
+    memory = found["rope:base=500", "recurrent", 40]
+    assert memory["status"] == "ok" and memory["stride"] == 16 and memory["nll"] != same["nll"]
+    assert memory["tokens_scored"] == same["tokens_scored"] and memory["windows"] == same["windows"]
+    assert found["learned", "recurrent", 40]["status"] == "undefined"
+    assert "attention span" in (tmp_path / "out/report.html").read_text()
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

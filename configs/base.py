@@ -46,7 +46,7 @@ def get_config(position="rope") -> ConfigDict:
     c.data.max_documents = 0  # documents to read of each source; 0: all
 
     c.train = ConfigDict()
-    c.train.steps = 600  # optimiser steps; schedules and all "every" fields count these
+    c.train.steps = 500  # optimiser steps; schedules and all "every" fields count these
     c.train.stop_at = (
         0  # stop after this step with a checkpoint, as an interruption would; 0: never
     )
@@ -63,7 +63,7 @@ def get_config(position="rope") -> ConfigDict:
     c.train.weight_decay = 0.1  # of dense kernels and token embeddings; never norms or positions
     c.train.grad_clip = 1.0  # global norm; 0: no clipping
     c.train.log_every = 10  # steps
-    c.train.eval_every = 200  # steps between validation losses; 0: only at checkpoints
+    c.train.eval_every = 100  # steps between validation losses; 0: only at checkpoints
     c.train.eval_windows = 256  # validation windows, spread over the documents; 0: all
     c.train.save_every = (
         200  # steps between checkpoints (each with a validation loss); 0: only the last

@@ -93,11 +93,12 @@ def plan() -> list[Curve]:
         for scheme in split_schemes(SCHEMES.value) or [run.config.position]:
             asked = posenc.parse_pattern(scheme)
             pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
+            position = posenc.format_pattern(pattern)
+            dataclasses.replace(run.model_config, position=position)  # refuses what does not fit
             for protocol in protocols:
                 arguments.checked(
                     lengths, protocol, STRIDE.value, TARGETS.value, BATCH_SIZE, train_length
                 )
-                position = posenc.format_pattern(pattern)
                 curves.append(Curve(name, run, scheme, position, protocol, lengths, []))
     texts = {}
     for curve in curves:

@@ -22,6 +22,11 @@ def get_config(position="rope") -> ConfigDict:
     c.model.d_model = 128  # D, channels
     c.model.num_heads = 4  # H; the head size K is d_model / num_heads
     c.model.num_kv_heads = 0  # G, grouped-query attention; 0: as many as num_heads
+    # "softmax"; "latent", which caches one small vector per token; or "linear", whose cache does not grow
+    c.model.attention = "softmax"
+    c.model.latent_size = 0  # channels that all heads' keys and values come from; only for "latent"
+    c.model.rope_size = 0  # channels per head that the position scheme acts on; only for "latent"
+    c.model.query_latent_size = 0  # channels that queries come from, 0: d_model; only for "latent"
     c.model.d_ff = 344  # F, channels inside the feed-forward layer
     c.model.activation = "swiglu"  # or "gelu"
     c.model.dropout = 0.0  # probability, on the embeddings and on each layer's two outputs

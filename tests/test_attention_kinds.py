@@ -12,6 +12,7 @@ from flax import nnx
 import models
 import posenc
 from configs import smoke
+from models.attention import attend
 from models.latent import Decoupled, LatentAttention
 from models.linear import LinearAttention, attend_linear
 from training.config import RunConfig
@@ -152,7 +153,7 @@ def turned(x, position, frequencies, temperature=1.0):
 def frequencies(position, size):
     """(θ of rope or of yarn:factor=4 at L = 16, temperature). So short a length leaves no pair fast."""
     plain = 10000.0 ** (-np.arange(0, size, 2) / size)
-    if position == "rope":
+    if position.startswith("rope"):
         return plain, 1.0
     turns = lambda n: size * np.log(L / (2 * np.pi * n)) / (2 * np.log(10000.0))
     low, high = max(np.floor(turns(32)), 0), min(np.ceil(turns(1)), size - 1)
@@ -171,7 +172,8 @@ def latent_loops(p, x, position, query_latent):
     shared = [turned((h @ p["latent"])[C:], j, theta, temperature) for j, h in enumerate(x)]
     for i in range(n):
         h = rms_normed(x[i] @ p["query_latent"]) if query_latent else x[i]
-        q = (h @ p["query"]).reshape(H, K + R)
+        log_n = max(1.0, np.log(i + 1) / np.log(L)) if "log_n" in position else 1.0
+        q = log_n * (h @ p["query"]).reshape(H, K + R)
         for head in range(H):
             here = slice(head * K, head * K + K)
             q_rotary = turned(q[head, K:], i, theta, temperature)
@@ -201,19 +203,27 @@ def linear_loops(p, x, position):
     return out @ p["out"]
 
 
-@pytest.mark.parametrize("position", ["rope", "yarn:factor=4"])
-@pytest.mark.parametrize("attention, query_latent", [("latent", 0), ("latent", 5), ("linear", 0)])
+@pytest.mark.parametrize(
+    "attention, query_latent, position",
+    [
+        ("latent", 0, "rope+log_n"),
+        ("latent", 5, "yarn:factor=4"),
+        ("linear", 0, "rope"),
+        ("linear", 0, "yarn:factor=4"),
+    ],
+)
 def test_against_loops_in_float64(attention, query_latent, position):
     c = config(attention, position, query_latent_size=query_latent)
     module = {"latent": LatentAttention, "linear": LinearAttention}[attention](nnx.Rngs(3), c)
     scheme = posenc.create(position, c.dims)
-    x = np.random.default_rng(0).normal(size=(1, 11, D))
+    n = 21
+    x = np.random.default_rng(0).normal(size=(1, n, D))
     state = nnx.to_flat_state(nnx.state(module, nnx.Param))
     p = {path[0]: np.asarray(leaf[...], np.float64) for path, leaf in state}
     loops = latent_loops if attention == "latent" else linear_loops
     expected = loops(p, x[0], position, *([query_latent] if attention == "latent" else []))
-    inputs = (jnp.asarray(x, jnp.float32), scheme, arange(11), jnp.zeros((1, 11), jnp.int32))
-    cache = module.init_cache(c, 1, 12)
+    inputs = (jnp.asarray(x, jnp.float32), scheme, arange(n), jnp.zeros((1, n), jnp.int32))
+    cache = module.init_cache(c, 1, n)
     full, decoded = jax.jit(
         lambda: (module(*inputs, None, None)[0], module(*inputs, 4, cache)[0])
     )()
@@ -247,6 +257,25 @@ def test_absorbed_latent_attention_is_the_naive_one_with_its_gradients():
     assert naive[0][1].shape == (B, 7, 2, K)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), naive, absorbed)
     assert jnp.abs(naive[1][3]).max() > 1e-3  # the rotary part matters
+
+
+def test_every_hook_of_a_scheme_reaches_the_decoupled_channels():
+    """Without content, latent attention's scores are those of softmax attention over R channels."""
+    c = config("latent")
+    scheme = posenc.create("yarn:factor=4+alibi+log_n+window:size=6,sinks=2,streaming=true", c.dims)
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k = (jax.random.normal(s, (1, T, h, R)) for s, h in zip(keys, (H, 1), strict=False))
+    v = jax.random.normal(keys[2], (1, T, 1, C))
+
+    @jax.jit
+    def both():
+        turned = scheme.key(k[0], arange(T))[None]
+        content = lambda a: jnp.pad(a, ((0, 0), (0, 0), (0, 0), (K, 0)))
+        wide = content(q) * ((K + R) / R) ** 0.5
+        latent = attend(Decoupled(scheme, R), wide, content(turned), v, arange(T), arange(T))
+        return latent, attend(scheme, q, k, v, arange(T), arange(T))
+
+    np.testing.assert_allclose(*both(), atol=1e-5)
 
 
 def test_chunked_linear_attention_is_the_quadratic_one_with_its_gradients():

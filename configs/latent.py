@@ -3,7 +3,7 @@
     python train.py --config=configs/latent.py --workdir=runs/latent
 
 A token's cache holds 64 numbers per layer, where softmax attention of these sizes holds 256.
-Expected: about the loss of rope at the training length, rising past it as rope's does.
+Expected: nearly the loss of rope at the training length, rising past it more steeply.
 """
 
 from ml_collections import ConfigDict

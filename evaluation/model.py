@@ -85,6 +85,10 @@ class ModelScore:
         with attention sinks, the document's first tokens, which the memory lets go.
         """
         scheme = self.model.scheme
+        if length > segment and self.model.config.attention == "linear":
+            raise Undefined(
+                "model.attention=linear keeps a running state, not a memory of ℓ tokens"
+            )
         if length > segment and overrides(scheme, "embed"):
             raise Undefined(
                 "positions added to the embeddings are baked into the memory's keys, "

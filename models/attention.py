@@ -22,22 +22,24 @@ def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
 def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
     """Query rows of one sequence against its keys.
 
-    q [T, H, K]; k, v [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T],
-    k_pos [S] int32; segments likewise or None. Returns [T, H, K] in v's dtype. Logits and softmax
-    are float32.
+    q [T, H, K]; k [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); v [S, G, V],
+    where V need not be K; q_pos [T], k_pos [S] int32; segments likewise or None. Returns [T, H, V]
+    in v's dtype. Logits and softmax are float32.
     """
     T, H, K = q.shape
-    repeats = H // k.shape[1]
+    S, G, V = v.shape
+    repeats = H // G
     seen = visible(q_pos, k_pos, q_segment, k_segment)  # [T, S]
     window = scheme.visible(q_pos, k_pos)
     seen = seen if window is None else seen & window
     raw_keys = jnp.repeat(k, repeats, axis=1)  # [S, H, K]
-    keys = jnp.repeat(scheme.key(k, k_pos), repeats, axis=1)
-    values = jnp.repeat(v, repeats, axis=1)
+    # The heads of a group meet its one key and value as they are, never copies of them.
+    keys = scheme.key(k, k_pos)
 
     def scores(q_pos) -> jax.Array:  # float32 [H, T, S]
-        queries = scheme.query(q, q_pos)
-        logits = jnp.einsum("thk,shk->hts", queries, keys, preferred_element_type=jnp.float32)
+        queries = scheme.query(q, q_pos).reshape(T, G, repeats, K)
+        logits = jnp.einsum("tgrk,sgk->grts", queries, keys, preferred_element_type=jnp.float32)
+        logits = logits.reshape(H, T, S)
         terms = (scheme.content(q, raw_keys, q_pos, k_pos, seen), scheme.bias(q_pos, k_pos))
         return sum((term for term in terms if term is not None), logits * K**-0.5)
 
@@ -49,7 +51,9 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     # of others.
     logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)
     w = jax.nn.softmax(logits, axis=-1)  # [H, T, S] float32
-    out = jnp.einsum("hts,shk->thk", w.astype(v.dtype), values, preferred_element_type=jnp.float32)
+    grouped = w.astype(v.dtype).reshape(G, repeats, T, S)
+    out = jnp.einsum("grts,sgv->tgrv", grouped, v, preferred_element_type=jnp.float32)
+    out = out.reshape(T, H, V)
     extra = scheme.value(w, q_pos, k_pos)
     return (out if extra is None else out + extra).astype(v.dtype)
 
@@ -72,7 +76,7 @@ def attend_blocks(
     out = []
     if whole:
         blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, block, *a.shape[1:]), chunks)
-        out.append(jax.lax.map(rows, blocks).reshape(whole, *q.shape[1:]))
+        out.append(jax.lax.map(rows, blocks).reshape(whole, q.shape[1], v.shape[2]))
     if whole < T:
         out.append(rows(jax.tree.map(lambda a: a[whole:], chunks)))
     return jnp.concatenate(out) if len(out) > 1 else out[0]
@@ -81,7 +85,7 @@ def attend_blocks(
 def attend(
     scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None, block: int | None = None
 ) -> jax.Array:
-    """Attention of a batch: q [B, T, H, K], k and v [B, S, G, K] -> [B, T, H, K].
+    """Attention of a batch: q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] -> [B, T, H, V].
 
     Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T]
     and [B, S], or None for one segment. With `block`, T is worked through in blocks of that many

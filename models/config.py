@@ -2,7 +2,10 @@
 
 import dataclasses
 
+from models.carry import CARRIED, check_carried
 from posenc import Dims
+
+LATENT_SIZES = ("latent_size", "rope_size", "query_latent_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,13 +13,18 @@ class ModelConfig:
     """The fields of `config.model`, with what the run's data, position scheme and training length
     add.
 
-    num_kv_heads 0 means as many as num_heads. `position` is a spec in its one-line spelling.
+    num_kv_heads 0 means as many as num_heads. `position` is a spec in its one-line spelling; one
+    that the attention kind cannot carry is refused here, so that training and every swap meet it.
     """
 
     num_layers: int
     d_model: int
     num_heads: int
     num_kv_heads: int
+    attention: str
+    latent_size: int
+    rope_size: int
+    query_latent_size: int
     d_ff: int
     activation: str
     dropout: float
@@ -48,6 +56,38 @@ class ModelConfig:
             raise ValueError(f"model.dropout={self.dropout} must be at least 0 and below 1")
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"model.dtype={self.dtype!r} must be float32 or bfloat16")
+        if self.attention not in CARRIED:
+            raise ValueError(
+                f"model.attention={self.attention!r} must be one of {', '.join(CARRIED)}"
+            )
+        self.check_latent()
+        check_carried(self.attention, self.position, self.dims)
+
+    def check_latent(self) -> None:
+        """The fields that latent attention alone reads, and the one that it does not."""
+        if self.attention != "latent":
+            for name in LATENT_SIZES:
+                if getattr(self, name):
+                    raise ValueError(
+                        f"model.{name}={getattr(self, name)} is read only with "
+                        f"model.attention=latent; with {self.attention} it must be 0"
+                    )
+            return
+        for name, least in zip(LATENT_SIZES, (1, 2, 0), strict=True):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"model.{name}={getattr(self, name)} must be at least {least} with "
+                    "model.attention=latent"
+                )
+        if self.rope_size % 2:
+            raise ValueError(
+                f"model.rope_size={self.rope_size} must be even: channels are rotated in pairs"
+            )
+        if self.num_kv_heads != self.num_heads:
+            raise ValueError(
+                f"model.num_kv_heads={self.num_kv_heads} must be 0 with model.attention=latent, "
+                "whose heads share one latent"
+            )
 
     @property
     def head_size(self) -> int:
@@ -56,10 +96,12 @@ class ModelConfig:
 
     @property
     def dims(self) -> Dims:
+        """What the position scheme sees; of latent attention, the decoupled channels and their one key head."""
+        latent = self.attention == "latent"
         return Dims(
             D=self.d_model,
             H=self.num_heads,
-            K=self.head_size,
+            K=self.rope_size if latent else self.head_size,
             train_length=self.train_length,
-            G=self.num_kv_heads,
+            G=1 if latent else self.num_kv_heads,
         )

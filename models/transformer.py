@@ -1,5 +1,5 @@
-"""A pre-norm decoder whose position scheme is one field: RMSNorm, grouped-query attention, SwiGLU
-or GELU, no biases.
+"""A pre-norm decoder whose position scheme is one field, and whose attention kind is another:
+RMSNorm, SwiGLU or GELU, no biases.
 
 Shapes: B batch, T tokens, D model width, H query heads, G key/value heads, K head size, F
 feed-forward width, V vocabulary, N layers. Parameters are float32 and are cast to the compute dtype
@@ -14,9 +14,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.config import ModelConfig
+from models.latent import LatentAttention
 from models.layers import Dense, Norm, dropout
+from models.linear import LinearAttention
 from models.multihead import Cache, MultiHeadAttention
 from posenc import Composition, Scheme, create_layers
+
+# model.attention -> its module; models/carry.py says which schemes each can carry.
+KINDS = {"softmax": MultiHeadAttention, "latent": LatentAttention, "linear": LinearAttention}
 
 
 class FeedForward(nnx.Module):
@@ -41,7 +46,7 @@ class Block(nnx.Module):
     def __init__(self, rngs: nnx.Rngs, c: ModelConfig, own: Mapping[str, Scheme]):
         self.dropout = c.dropout
         self.attention_norm = Norm(c.d_model)
-        self.attention = MultiHeadAttention(rngs, c)
+        self.attention = KINDS[c.attention](rngs, c)
         self.feed_forward_norm = Norm(c.d_model)
         self.feed_forward = FeedForward(rngs, c)
         self.posenc = nnx.Dict(own)
@@ -142,9 +147,10 @@ class Transformer(nnx.Module):
         return logits if cache is None else (logits, new)
 
     def init_cache(self, batch: int, length: int) -> list[Cache]:
-        """Room for `length` tokens of raw keys and values per layer; `scheme.key` is applied when they are read."""
+        """Room for `length` tokens per layer, in whatever form the attention kind keeps them."""
         c = self.config
-        return [MultiHeadAttention.init_cache(c, batch, length) for _ in range(c.num_layers)]
+        kind = KINDS[c.attention]
+        return [kind.init_cache(c, batch, length) for _ in range(c.num_layers)]
 
 
 def compose(parts: Mapping[str, Scheme]) -> Scheme:

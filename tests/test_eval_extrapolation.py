@@ -200,8 +200,9 @@ def test_other_text_can_be_scored(runs, tmp_path):
 
 
 CONFIG = models.ModelConfig(
-    num_layers=1, d_model=16, num_heads=2, num_kv_heads=2, d_ff=16, activation="gelu", dropout=0.5, dtype="float32",
-    remat=False, tie_embeddings=True, position="rope", vocab_size=11, train_length=8,
+    num_layers=1, d_model=16, num_heads=2, num_kv_heads=2, attention="softmax", latent_size=0, rope_size=0,
+    query_latent_size=0, d_ff=16, activation="gelu", dropout=0.5, dtype="float32", remat=False,
+    tie_embeddings=True, position="rope", vocab_size=11, train_length=8,
 )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ class ModelScore:
         with attention sinks, the document's first tokens, which the memory lets go.
         """
         scheme = self.model.scheme
-        if length > segment and self.model.config.attention == "linear":
+        if self.model.config.attention == "linear":
             raise Undefined(
                 "model.attention=linear keeps a running state, not a memory of ℓ tokens"
             )

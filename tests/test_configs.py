@@ -51,7 +51,12 @@ def test_every_scheme_has_a_config_that_says_how_to_run_it():
         assert "Expected" in module.__doc__
 
 
-@pytest.mark.parametrize("name", NAMES)
+QUICK = {"base", "smoke", "rope", "learned", "pi", "latent", "linear", "local_global"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_every_config_builds_and_takes_a_step(name):
     config = load(name)
     if "|" not in config.position:

@@ -170,15 +170,23 @@ def test_segments_are_read_with_a_memory_where_it_is_asked_for(runs, tmp_path):
     "words, message",
     [
         (["--schemes=alibi"], "a checkpoint of rope:base=500 cannot be read as alibi"),
-        (["--schemes=learned"], "lacks learned.table"),
-        (["--schemes=yarn:factr=2"], "yarn has no option factr; did you mean factor?"),
+        pytest.param(["--schemes=learned"], "lacks learned.table", marks=pytest.mark.slow),
+        pytest.param(
+            ["--schemes=yarn:factr=2"],
+            "yarn has no option factr; did you mean factor?",
+            marks=pytest.mark.slow,
+        ),
         (["--lengths=16,1.5"], "'1.5' must be a positive whole number"),
-        (["--lengths=0"], "'0' must be a positive whole number"),
+        pytest.param(
+            ["--lengths=0"], "'0' must be a positive whole number", marks=pytest.mark.slow
+        ),
         (["--protocols=fixd"], "fixd"),
-        (["--stride=0"], "stride"),
+        pytest.param(["--stride=0"], "stride", marks=pytest.mark.slow),
         (["--targets=17", "--lengths=16"], "targets 17 exceeds the shortest"),
         (["--checkpoint=7"], "no checkpoint 7"),
-        (["--checkpoint=newest"], "must be latest, best or a step"),
+        pytest.param(
+            ["--checkpoint=newest"], "must be latest, best or a step", marks=pytest.mark.slow
+        ),
         (["--text=/nowhere/*.txt"], "/nowhere"),
     ],
 )
@@ -285,6 +293,7 @@ def test_study_prints_the_commands_that_it_would_run(tmp_path):
     assert not Path(tmp_path / "s").exists()
 
 
+@pytest.mark.slow  # `make smoke` is a study, too
 def test_study_trains_what_is_missing_and_evaluates(tmp_path):
     words = ["study.py", f"--config={ROOT}/configs/studies/smoke.py", f"--workdir={tmp_path}/s"]
     small = f"--config.data.source=synthetic:copy --config.data.cache_dir={tmp_path}/c --config.train.eval_windows=8"

@@ -12,7 +12,7 @@ from test_evaluation_protocols import hashed_one, random_documents
 
 import evaluation
 import models
-from evaluation import plots, protocols, report
+from evaluation import Undefined, plots, protocols, report
 from evaluation.model import ModelScore
 from models.attention import attend_rows
 
@@ -148,7 +148,8 @@ def test_the_report_and_the_picture_know_every_protocol():
 
 V = 11
 CONFIG = models.ModelConfig(
-    num_layers=1, d_model=16, num_heads=2, num_kv_heads=1, d_ff=16, activation="gelu", dropout=0.0,
+    num_layers=1, d_model=16, num_heads=2, num_kv_heads=1, attention="softmax", latent_size=0,
+    rope_size=0, query_latent_size=0, d_ff=16, activation="gelu", dropout=0.0,
     dtype="float32", remat=False, tie_embeddings=True, position="nope", vocab_size=V, train_length=L,
 )  # fmt: skip
 SCHEMES = (
@@ -202,7 +203,12 @@ def windows_alone(score, document, length):
     return np.concatenate(losses)
 
 
-@pytest.mark.parametrize("position", SCHEMES)
+QUICK = ("rope", "dynamic_ntk", "transformer_xl", "cope", "rope+window:size=5")
+
+
+@pytest.mark.parametrize(
+    "position", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in SCHEMES]
+)
 def test_one_layer_equals_plain_attention_over_the_same_span(position):
     score = scorer(position)
     (document,) = texts(23)
@@ -241,7 +247,14 @@ def logits_by_layer(model, document, length):
     return model.norm(x) @ model.embedding[...].T
 
 
-@pytest.mark.parametrize("position", ["dynamic_ntk+log_n", "transformer_xl", "alibi|nope"])
+@pytest.mark.parametrize(
+    "position",
+    [
+        "dynamic_ntk+log_n",
+        pytest.param("transformer_xl", marks=pytest.mark.slow),
+        pytest.param("alibi|nope", marks=pytest.mark.slow),
+    ],
+)
 def test_several_layers_equal_the_same_without_a_cache(position):
     score = scorer(position, num_layers=3)
     (document,) = texts(18)
@@ -357,3 +370,10 @@ def test_memory_is_cast_as_the_model_computes():
     exact = read(scorer("rope"), document, 10)
     assert nll.dtype == np.float32
     np.testing.assert_allclose(nll, exact, atol=0.3)
+
+
+def test_linear_attention_has_no_memory():
+    config = dataclasses.replace(CONFIG, attention="linear", position="rope")
+    score = ModelScore(config, "rope", models.split(models.build(config, seed=0))[1])
+    with pytest.raises(Undefined, match="running state"):
+        score.recurrent(2 * L, L)

@@ -83,12 +83,29 @@ def case(request):
     return Case(request.param)
 
 
-every_scheme = pytest.mark.parametrize("case", SPECS, indirect=True)
+# Rope's code with other frequencies: tested in full with the slow ones.
+KIN = {
+    "dynamic_pi",
+    "ntk",
+    "ntk_by_parts",
+    "llama3",
+    "dynamic_yarn",
+    "p_rope",
+    "pi",
+    "xlnet",
+    "yarn",
+}
+KIN |= {SPELLED["longrope"], "learned:extend=interpolate"}
+every_scheme = pytest.mark.parametrize(
+    "case",
+    [pytest.param(s, marks=pytest.mark.slow) if s in KIN else s for s in SPECS],
+    indirect=True,
+)
 
 
 @every_scheme
 def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case):
-    (_, logits), gradient = case.gradients(case.tokens, 5)
+    (_, logits), gradient = case.gradients(case.tokens, 8)
     np.testing.assert_allclose(logits, case.logits, atol=1e-4)
     for name, full in case.gradient.items():
         scale = float(jnp.abs(full).max())
@@ -107,6 +124,13 @@ def test_two_layers_decode_as_they_train():
         logits, cache = step(TOKENS[:, i : i + 8], at, cache)
         out.append(logits)
     np.testing.assert_allclose(jnp.concatenate(out, axis=1), full, atol=1e-4)
+
+
+@pytest.mark.parametrize("position", ["t5", "rope"])
+def test_a_last_block_may_be_shorter(position):
+    model = make(position)
+    run = jax.jit(lambda tokens, block: model(tokens, block=block), static_argnums=1)
+    np.testing.assert_allclose(run(TOKENS, 5), run(TOKENS, None), atol=1e-5)
 
 
 @every_scheme

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from oracles.registered import REQUIRED
 
 import posenc
 
@@ -175,10 +176,8 @@ def test_positions_outside_the_table_are_refused():
 @pytest.mark.parametrize("length", [0, -1])
 def test_lengths_are_positive(length):
     for name in posenc.SCHEMES:
-        if name == "longrope":
-            continue
         with pytest.raises(ValueError, match="length"):
-            create(name).at_length(length)
+            create(name, **REQUIRED.get(name, {})).at_length(length)
 
 
 def test_dims_are_checked():

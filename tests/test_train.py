@@ -258,7 +258,9 @@ def test_missing_flags_are_named(tmp_path):
     assert done.returncode == 2 and "--config" in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_a_checkpoint_and_ends_cleanly(tmp_path, number):
     words = [f"--config={ROOT}/configs/smoke.py", f"--workdir={tmp_path}/run"]
     words += ["--config.data.source=synthetic:copy", f"--config.data.cache_dir={tmp_path}/cache"]

@@ -19,6 +19,7 @@ from absl import flags
 from configs import command
 
 CONFIG = command.define_config()
+flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "folder of the study: one folder per run, and report"
 )

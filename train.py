@@ -16,6 +16,7 @@ from absl import flags
 from configs import command
 
 CONFIG = command.define_config()
+flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run; made if absent")
 INIT_FROM = flags.DEFINE_string("init_from", None, "workdir of a run whose weights to start from")
 

@@ -108,6 +108,10 @@ def plan() -> list[Curve]:
         runs.setdefault(run.workdir, (name, run))
     curves = []
     for name, run in runs.values():
+        if run.step < run.config.train.steps and CHECKPOINT.value == "latest":
+            print(
+                f"note: {name} is at step {run.step} of {run.config.train.steps}", file=sys.stderr
+            )
         train_length = run.config.train.length
         lengths = read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
         trained = posenc.parse_pattern(run.config.position)

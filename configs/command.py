@@ -22,13 +22,23 @@ def run(main) -> None:
     logging.set_verbosity(logging.ERROR)  # orbax tells of its every step
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
     with reporting():
+        for word in sys.argv[1:]:  # ml_collections says this at length, and late
+            file = word.partition("=")[2].partition(":")[0]
+            if word.startswith("--config=") and not os.path.isfile(file):
+                raise ValueError(f"--config={file}: there is no such file")
         try:
             rest = flags.FLAGS(sys.argv)
         except Exception as error:  # a config file is a program, and may fail in any way
             raise ValueError(flag_mistake(error)) from error
         if len(rest) > 1:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
+    sys.exit(status)
 
 
 def require(**given) -> None:

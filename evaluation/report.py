@@ -12,7 +12,7 @@ from evaluation.tables import MARKS, UNITS, Block, blocks, counted, span, troubl
 READING = (
     "Each curve shows how hard a model finds the text when it may look that far back: lower is "
     "better, and a perplexity of p is the uncertainty of an even choice among p tokens.",
-    "Up to the training length, marked by the vertical line, the models are on known ground; what "
+    "Up to the training length, marked by its vertical line, the models are on known ground; what "
     "happens to the right of it is extrapolation.",
     "A thin dashed line, where there is one, is the same model on the same tokens with only the "
     "training length of context: a curve below it gains from the longer context, one on it ignores "
@@ -61,7 +61,8 @@ th, td { padding: .45rem .6rem; text-align: right; white-space: nowrap;
 thead th { border-top: 0; background: var(--card); font-weight: 600; vertical-align: bottom; }
 th[scope=row], td.name, thead th.name { text-align: left; font-weight: 400; }
 th[scope=row] { font-weight: 600; }
-td small { display: block; color: var(--quiet); }
+td small, th small { display: block; color: var(--quiet); font-weight: 400; }
+th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; }
 td.bad { color: var(--mark); } code { font-size: .92em; overflow-wrap: anywhere; }
 """
 
@@ -105,17 +106,18 @@ def _table(block: Block) -> str:
     heads = [f"<th scope='col'>{escape(block.header(column))}</th>" for column in block.columns]
     body = []
     for run, scheme, cells in block.rows:
-        names = (
-            f"<th scope='row'>{escape(str(scheme))}</th><td class='name'>{escape(str(run))}</td>"
-        )
-        body.append(f"<tr>{names}{''.join(map(_cell, cells))}</tr>")
+        # The run's last name, as small print: its path would push the figures off a narrow screen.
+        name = str(run).rstrip("/").rsplit("/", 1)[-1]
+        title = escape(str(run), quote=True)
+        names = f'{escape(str(scheme))}<small title="{title}">{escape(name)}</small>'
+        body.append(f"<tr><th scope='row'>{names}</th>{''.join(map(_cell, cells))}</tr>")
     star = "<p class='quiet'>* training length</p>" if any("*" in head for head in heads) else ""
     return (
         f"<h2>{escape(block.protocol.capitalize())} protocol: {UNITS}</h2>"
         f"<p>{escape(READING_BY_PROTOCOL[block.protocol])}</p>"
         f"<p class='quiet'>{escape(block.facts.capitalize())}. Small print: 95 % interval.</p>"
-        f"<div class='scroll'><table><thead><tr><th class='name' scope='col'>scheme</th>"
-        f"<th class='name' scope='col'>run</th>{''.join(heads)}</tr></thead>"
+        f"<div class='scroll'><table><thead><tr><th class='name' scope='col'>scheme<small>run</small></th>"
+        f"{''.join(heads)}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table></div>{star}"
     )
 

@@ -1,5 +1,6 @@
 """`python -m posenc`: what each scheme does, as a table made from the schemes themselves."""
 
+import contextlib
 import inspect
 from pathlib import Path
 
@@ -74,10 +75,12 @@ def yes(claim: bool) -> str:
 def main() -> None:
     rows = [COLUMNS, *matrix()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    with contextlib.suppress(BrokenPipeError):  # `| head` has read enough
+        print("\n".join(line.rstrip() for line in lines), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def test_what_each_config_sets_is_as_written_down():
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     if os.environ.get("LENGTHWISE_UPDATE"):
         GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    assert text == GOLDEN.read_text(), (
+        "if meant so: LENGTHWISE_UPDATE=1 pytest tests/test_configs.py"
+    )
 
 
 def test_every_scheme_has_a_config_that_says_how_to_run_it():

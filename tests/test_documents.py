@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import posenc
-from configs import base
+from configs import base, pi
+from evaluation import read_records
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,6 +20,16 @@ def python(*words):
 def test_the_generated_parts_of_the_readme_are_up_to_date():
     done = python("docs/build.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_record_is_of_the_demo_as_it_is():
+    """The README's figures come from runs of the length that the configs have now."""
+    found = {
+        r["run"].rsplit("/", 1)[-1]: r["step"]
+        for r in read_records(ROOT / "docs/results/seven_schemes")
+    }
+    tuned = pi.get_config().train.steps
+    assert found.pop("pi_tuned") == tuned and set(found.values()) == {base.get_config().train.steps}
 
 
 def test_the_matrix_lists_every_scheme():

@@ -44,7 +44,7 @@ def run(main) -> None:
 def require(**given) -> None:
     """Refuse a command line that lacks one of these flags."""
     for name, value in given.items():
-        if value is None or value == "":
+        if not value:
             raise ValueError(f"--{name}=… is missing; --help shows the usage")
 
 

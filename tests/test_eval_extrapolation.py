@@ -176,6 +176,7 @@ def test_segments_are_read_with_a_memory_where_it_is_asked_for(runs, tmp_path):
             "yarn has no option factr; did you mean factor?",
             marks=pytest.mark.slow,
         ),
+        (["--runs=,"], "--runs=… is missing"),
         (["--lengths=16,1.5"], "'1.5' must be a positive whole number"),
         pytest.param(
             ["--lengths=0"], "'0' must be a positive whole number", marks=pytest.mark.slow

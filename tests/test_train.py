@@ -253,6 +253,14 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path, words, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_missing_config_file_is_named(tmp_path):
+    done = command("train.py", f"--config={tmp_path}/none.py", f"--workdir={tmp_path}/run")
+    assert (
+        done.returncode == 2
+        and done.stderr == f"train.py: --config={tmp_path}/none.py: there is no such file\n"
+    )
+
+
 def test_missing_flags_are_named(tmp_path):
     done = command("train.py", f"--workdir={tmp_path}/run")
     assert done.returncode == 2 and "--config" in done.stderr and done.stderr.count("\n") == 1

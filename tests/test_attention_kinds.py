@@ -90,7 +90,15 @@ class Case:
         return model(tokens), model(tokens, block=5), decoded
 
 
-@pytest.fixture(scope="module", params=CARRIED, ids=lambda p: "-".join(p))
+QUICK = {("latent", "rope"), ("latent", "alibi"), ("linear", "rope"), ("linear", "learned|rope")}
+QUICK |= {("latent", "yarn:factor=4+window:size=8,sinks=2,streaming=true")}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in CARRIED],
+    ids=lambda p: "-".join(p),
+)
 def case(request):
     return Case(*request.param)
 

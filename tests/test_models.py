@@ -83,7 +83,7 @@ def case(request):
     return Case(request.param)
 
 
-# Rope's code with other frequencies: tested in full with the slow ones.
+# Rope's code with other frequencies, and the kin of others that stay: with the slow ones.
 KIN = {
     "dynamic_pi",
     "ntk",
@@ -95,7 +95,8 @@ KIN = {
     "xlnet",
     "yarn",
 }
-KIN |= {SPELLED["longrope"], "learned:extend=interpolate"}
+KIN |= {SPELLED["longrope"], "learned:extend=interpolate", "yarn:factor=4+log_n", "log_n"}
+KIN |= {"sandwich", "kerple", "deberta", "rope:rotary_fraction=0.5,pairing=interleaved"}
 every_scheme = pytest.mark.parametrize(
     "case",
     [pytest.param(s, marks=pytest.mark.slow) if s in KIN else s for s in SPECS],

@@ -319,12 +319,7 @@ def test_shakespeare_without_network_or_with_another_archive(config, monkeypatch
 
 @pytest.mark.network
 def test_shakespeare_itself(config):
-    try:
-        corpus = prepare(config(source="shakespeare"))
-    except ValueError as error:
-        if "is there a network" in str(error):
-            pytest.skip(str(error))
-        raise
+    corpus = prepare(config(source="shakespeare"))
     files = (corpus.train, corpus.valid, corpus.test)
     assert [len(file.names) for file in files] == [36, 3, 3]
     assert sum(file.num_tokens for file in files) == 5_057_240  # 42 separators among them

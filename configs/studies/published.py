@@ -2,9 +2,9 @@
 
     python study.py --config=configs/studies/published.py --workdir=runs/published
 
-For each seed four trainings of 1,500 steps (sinusoidal, learned, ALiBi, RoPE), and two fine-tunes of
+For each seed four trainings of 1,000 steps (sinusoidal, learned, ALiBi, RoPE), and two fine-tunes of
 its RoPE run at 512, the recipes of PI's and YaRN's papers. PI, NTK and YaRN also read the RoPE runs
-as they are. About an hour and a half on two cores; interrupted, it goes on where it stopped. The
+as they are. About an hour on two cores; interrupted, it goes on where it stopped. The
 records and what they show: docs/results/published.
 """
 
@@ -22,7 +22,7 @@ TUNING = (
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.train = (  # flags of every training: a step is 2,048 bytes, as in the demo
-        "--config.train.length=128 --config.train.batch_size=16 --config.train.steps=1500 "
+        "--config.train.length=128 --config.train.batch_size=16 --config.train.steps=1000 "
         "--config.train.warmup_steps=100 --config.train.eval_every=250 --config.train.save_every=500"
     )
     runs = []

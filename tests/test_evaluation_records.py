@@ -97,7 +97,7 @@ def test_a_sweep_goes_to_disk_and_pairs_again(tmp_path):
     evaluation.write_records(tmp_path, records, details)
     with np.load(tmp_path / "targets.npz") as arrays:
         assert set(arrays) == {
-            *(f"runs/a|{s}|{n}" for s in losses for n in (32, 64)),
+            *(f"runs/a|{s}|{n}" for s in losses for n in (32, 64, "cropped 8")),
             "clusters",
         }
         a, b, clusters = (arrays[k] for k in ("runs/a|rope|64", "runs/a|pi|64", "clusters"))
@@ -166,7 +166,7 @@ def test_the_table():
     head, body = text.split("\n\n")[0].splitlines()[0], text.split("\n\n")[0].splitlines()[1:]
     assert head == (
         "fixed: nll in nats per token, stride 256, 320 targets in blocks of 32, 9 documents, "
-        "intervals over 9 documents"
+        "1 seed, intervals over 9 documents"
     )
     assert body[0].split() == ["run", "scheme", "64*", "128", "256", "cropped", "64"]
     assert body[2].split() == ["runs/rope", "rope", "1.680", "2.160", "2.470", "1.600"]

@@ -112,10 +112,10 @@ def _same_targets(points: dict[Point, dict], losses: dict) -> tuple | None:
 def _rows(curves: list[Curve], measured: dict, targets: dict) -> list[dict]:
     """The rows of curves that share their targets."""
     samples, about, C = _samples(curves, measured, targets)
-    choices = _seed_choices()
+    choices = seed_choices()
 
     def estimate(*parts: Sample) -> tuple[float, float | None, float | None]:
-        return _estimate(parts, C, choices)
+        return combined_interval(parts, C, choices)
 
     rows = []
     for curve in curves:
@@ -180,7 +180,7 @@ def _samples(curves: list[Curve], measured: dict, targets: dict) -> tuple[dict, 
     return samples, about, C
 
 
-def _seed_choices() -> Callable[[tuple], np.ndarray]:
+def seed_choices() -> Callable[[tuple], np.ndarray]:
     """seeds [S] -> the share of each in every resample, [S, R]: drawn once for each set of seeds."""
     drawn: dict[tuple, np.ndarray] = {}
 
@@ -193,7 +193,7 @@ def _seed_choices() -> Callable[[tuple], np.ndarray]:
     return choices
 
 
-def _estimate(
+def combined_interval(
     parts: tuple[Sample, ...], C: int, choices: Callable[[tuple], np.ndarray]
 ) -> tuple[float, float | None, float | None]:
     """(mean, low, high) of the sum of the parts, over seeds and clusters.

@@ -38,17 +38,17 @@ def notes(records: list[dict], curves: list[Curve], protocol: str) -> list[str]:
 
 
 def _bands(bands: set[str], clusters: str) -> str:
+    interval = "95 % bootstrap intervals over"
     if bands == {"text"}:
-        return f"Bands: 95 % bootstrap intervals over {clusters}."
-    texts = {
-        "seeds and text": f"95 % bootstrap intervals over seeds and text ({clusters})",
-        "range": "from the lowest to the highest seed",
-        "text": f"95 % bootstrap intervals over {clusters}",
-    }
-    if len(bands) == 1:
-        return f"Lines: the mean of the seeds. Bands: {texts[min(bands)]}."
-    parts = [texts[band] for band in texts if band in bands]
-    parts[-1] += ", for runs of one seed" if "text" in bands else ""
+        return f"Bands: {interval} {clusters}."
+    parts = []
+    if "seeds and text" in bands:
+        single = ", of single runs over text" if "text" in bands else ""
+        parts.append(f"{interval} seeds and text{single} ({clusters})")
+    if "range" in bands:
+        parts.append("from the lowest to the highest seed")
+    if "text" in bands and "seeds and text" not in bands:
+        parts.append(f"of single runs {interval} {clusters}")
     return f"Lines: the mean of the seeds. Bands: {'; '.join(parts)}."
 
 

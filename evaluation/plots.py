@@ -224,5 +224,5 @@ def _write_words(figure, records: list[dict], curves: list[Curve], protocol: str
     kind = "position in the window" if position else "context length"
     figure.text(0.02, 0.945, f"Perplexity against {kind}", fontsize=14.5, weight="bold", color=INK)
     figure.text(0.02, 0.9, subtitle(records, curves, protocol), fontsize=9.5, color=QUIET)
-    words = "\n".join(notes(records, curves, protocol))
+    words = "\n".join(textwrap.fill(line, 140) for line in notes(records, curves, protocol))
     figure.text(0.02, 0.025, words, fontsize=8.5, color=QUIET, linespacing=1.5)

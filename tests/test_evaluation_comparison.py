@@ -170,7 +170,7 @@ def test_seeds_and_text_are_resampled_by_themselves():
     assert (row["seed_low"], row["seed_high"]) == pytest.approx((min(per_seed), max(per_seed)))
 
 
-@pytest.mark.parametrize("seeds, clusters", [(0.1, 0.3), (0.3, 0.2)])
+@pytest.mark.parametrize("seeds, clusters", [(0.15, 0.3), (0.3, 0.2)])
 def test_three_seeds_cover_the_truth_and_single_levels_do_not(seeds, clusters):
     random, covered, text_only, trials = np.random.default_rng(6), 0, 0, 120
     for _ in range(trials):
@@ -180,7 +180,7 @@ def test_three_seeds_cover_the_truth_and_single_levels_do_not(seeds, clusters):
         pooled = cells.mean(0)
         low, high = evaluation.bootstrap_interval(pooled[::8], np.ones(20))
         text_only += low <= 2 <= high
-    assert 0.90 <= covered / trials <= 0.99
+    assert 0.86 <= covered / trials <= 0.995  # three standard errors about 93 in 100
     assert text_only / trials < 0.88
 
 

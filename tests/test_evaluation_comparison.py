@@ -142,11 +142,11 @@ def of_seeds(cells, scheme="rope", seeds=None, **change):
     return together(*parts)
 
 
-def test_seeds_and_text_are_resampled_by_themselves():
+@pytest.mark.parametrize("S, seeds, clusters", [(3, 0.3, 0.2), (2, 0.5, 0.05)])
+def test_seeds_and_text_are_resampled_by_themselves(S, seeds, clusters):
     """Double loops from the definition (Owen 2007), stretched by Satterthwaite's t."""
-    random = np.random.default_rng(5)
-    S, C = 3, 10
-    cells = crossed(random, S, C, 0.1, 0.2, 0.05)
+    random, C = np.random.default_rng(5), 10
+    cells = crossed(random, S, C, seeds, clusters, 0.05)
     (row,) = rows_of("curve", evaluation.compare(*of_seeds(cells)))
     values = cells[:, ::8]
     resampled = []
@@ -166,7 +166,7 @@ def test_seeds_and_text_are_resampled_by_themselves():
     expected = mean - factor * (mean - low), mean + factor * (high - mean)
     width = expected[1] - expected[0]
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(expected, abs=0.06 * width)
-    assert row["nll"] == pytest.approx(mean) and row["seeds"] == 3
+    assert row["nll"] == pytest.approx(mean) and row["seeds"] == S
     assert (row["seed_low"], row["seed_high"]) == pytest.approx((min(per_seed), max(per_seed)))
 
 

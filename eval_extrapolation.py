@@ -4,12 +4,14 @@
     python eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn:factor=8,beta_fast=16 --out=runs/report
 
 Writes OUT/records.jsonl, curves.csv, targets.npz, statistics.jsonl, curves.png, curves.svg and
-report.html, and prints the table. The exit status is not 0 if a point ran out of memory, was not finite or failed.
+report.html, with --diagnostics also diagnostics.jsonl, and prints the table. The exit status is not
+0 if a point ran out of memory, was not finite or failed.
 """
 
 import dataclasses
 import re
 import sys
+import time
 
 from absl import flags
 
@@ -30,6 +32,11 @@ TARGETS = flags.DEFINE_integer(
 )
 CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best, or a step")
 TEXT = flags.DEFINE_string("text", "", "files to score instead of the run's test documents")
+DIAGNOSTICS = flags.DEFINE_boolean(
+    "diagnostics",
+    False,
+    "also write what attention does at each length of fixed: diagnostics.jsonl",
+)
 APPEND = flags.DEFINE_boolean("append", False, "add to the records that OUT already holds")
 
 BATCH_SIZE = 32  # windows per call of the model, which divides long ones further
@@ -54,15 +61,17 @@ def main() -> int:
     with command.reporting():
         command.require(runs=RUNS.value, out=OUT.value)
         from evaluation.append import load_earlier, not_measured_again
+        from evaluation.diagnostics import read_diagnostics, standing, write_diagnostics
         from training.checkpoint import absolute
 
         out = absolute(OUT.value)
         curves = plan()
         earlier, earlier_targets = load_earlier(out) if APPEND.value else ([], {})
+        earlier_diagnostics = read_diagnostics(out) if APPEND.value else []
         out.mkdir(parents=True, exist_ok=True)
     import evaluation
 
-    records, targets, interrupted = [], {}, False
+    records, targets, diagnostics, interrupted = [], {}, [], False
     for curve in curves:
         try:
             measured, mine = measure(curve)
@@ -77,6 +86,13 @@ def main() -> int:
             for key in {**kept_targets, **targets}
         }
         evaluation.write_records(out, kept + records, together)
+        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
+        try:
+            diagnostics += diagnose(curve, measured)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
     if not records:
         return 130
     from evaluation.plots import plot_curves
@@ -104,6 +120,10 @@ def plan() -> list[Curve]:
     names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
     protocols = [name.strip() for name in PROTOCOLS.value.split(",") if name.strip()]
     command.require(runs=names, protocols=protocols)
+    if DIAGNOSTICS.value and "fixed" not in protocols:
+        raise ValueError(
+            f"protocols={PROTOCOLS.value}: --diagnostics reads the windows of fixed; add it"
+        )
     runs = {}  # by folder: ./a and a are one run
     for name in names:
         run = load_run(name, CHECKPOINT.value)
@@ -231,6 +251,33 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
         {**r, **about, "factor": score.factor(n) if n else None}
         for r, n in zip(found, at, strict=True)
     ], targets
+
+
+def diagnose(curve: Curve, records: list[dict]) -> list[dict]:
+    """What attention does in a few windows of a fixed curve, at each length with a figure."""
+    if not DIAGNOSTICS.value or curve.protocol != "fixed":
+        return []
+    from evaluation import Undefined, diagnostics
+
+    run, began, rows = curve.run, time.perf_counter(), []
+    about = {"run": curve.name, "scheme": curve.scheme, "seed": run.config.seed}
+    chosen = diagnostics.windows(curve.documents, curve.lengths, STRIDE.value, curve.targets)
+    for r in records:
+        if r["protocol"] == "fixed" and r["status"] == "ok":
+            tokens = chosen[r["length"]]
+            try:
+                found = diagnostics.diagnose(curve.score, run.model_config, tokens, curve.targets)
+            except (Undefined, MemoryError, RuntimeError) as error:  # jax's own are RuntimeErrors
+                reason = " ".join(str(error).split())[:300]
+                title = f"{curve.name}  {curve.scheme}"
+                print(f"note: {title}: no diagnostics at {r['length']}: {reason}", file=sys.stderr)
+                continue
+            rows += [about | row for row in found]
+    seconds = time.perf_counter() - began
+    print(
+        f"{curve.name}  {curve.scheme}  diagnostics: {seconds:.1f} s", file=sys.stderr, flush=True
+    )
+    return rows
 
 
 if __name__ == "__main__":

@@ -19,15 +19,17 @@ def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
     return seen
 
 
-def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
-    """Query rows of one sequence against its keys.
+def attention_weights(
+    scheme: Scheme, q, k, q_pos, k_pos, q_segment=None, k_segment=None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """How query rows of one sequence weigh its keys: (w, logits, seen).
 
-    q [T, H, K]; k [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); v [S, G, V],
-    where V need not be K; q_pos [T], k_pos [S] int32; segments likewise or None. Returns [T, H, V]
-    in v's dtype. Logits and softmax are float32.
+    q [T, H, K]; k [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T],
+    k_pos [S] int32; segments likewise or None. w and logits are float32 [H, T, S], the logits
+    masked to float32's lowest number where seen, bool [T, S], is False; w is their softmax.
     """
     T, H, K = q.shape
-    S, G, V = v.shape
+    S, G, _ = k.shape
     repeats = H // G
     seen = visible(q_pos, k_pos, q_segment, k_segment)  # [T, S]
     window = scheme.visible(q_pos, k_pos)
@@ -50,8 +52,18 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient
     # of others.
     logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)
-    w = jax.nn.softmax(logits, axis=-1)  # [H, T, S] float32
-    grouped = w.astype(v.dtype).reshape(G, repeats, T, S)
+    return jax.nn.softmax(logits, axis=-1), logits, seen
+
+
+def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
+    """Query rows of one sequence against its keys.
+
+    As `attention_weights`, with v [S, G, V], where V need not be K. Returns [T, H, V] in v's dtype.
+    """
+    T, H, _ = q.shape
+    S, G, V = v.shape
+    w, _, _ = attention_weights(scheme, q, k, q_pos, k_pos, q_segment, k_segment)
+    grouped = w.astype(v.dtype).reshape(G, H // G, T, S)
     out = jnp.einsum("grts,sgv->tgrv", grouped, v, preferred_element_type=jnp.float32)
     out = out.reshape(T, H, V)
     extra = scheme.value(w, q_pos, k_pos)

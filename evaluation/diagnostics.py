@@ -20,7 +20,7 @@ from evaluation.angles import positions_in_use, unseen_angles
 from evaluation.model import CHUNK_TOKENS, ModelScore, draws, query_rows
 from evaluation.records import read_records, replacing
 from evaluation.scoring import Undefined
-from models.attention import attention_weights
+from models.attention import attention_logits
 from posenc import Scheme
 
 WINDOWS = 8  # windows a figure is the mean of: attention varies less between them than losses do
@@ -119,8 +119,9 @@ def row_figures(model: models.Transformer, tokens: jax.Array, targets: int) -> d
 
 def figures_of_row(scheme: Scheme, train_length: int, q, row, k, positions) -> dict[str, jax.Array]:
     """The figures float32 [H] of q [H, K], the query row number `row`, against k [S, G, K] at positions [S]."""
-    w, logits, seen = attention_weights(scheme, q[None], k, positions[row][None], positions)
-    w, logits = w[:, 0], logits[:, 0]  # [H, S]
+    logits, seen = attention_logits(scheme, q[None], k, positions[row][None], positions)
+    logits = logits[:, 0]  # [H, S]
+    w = jax.nn.softmax(logits, axis=-1)
     keys = jnp.arange(len(positions))
     distance = row - keys  # tokens, also where positions are drawn at random
     visible = jnp.sum(seen)

@@ -18,7 +18,7 @@ from evaluation import Undefined, diagnostics
 from evaluation.angles import unseen_angles
 from evaluation.diagnostics import FIRST, WINDOWS, diagnose, standing, windows
 from evaluation.model import ModelScore
-from models.attention import attention_weights
+from models.attention import attention_logits
 
 L, S, T, W, V = 8, 20, 6, 2, 13  # trained at L; windows of S tokens, whose last T rows are read
 CONFIG = models.ModelConfig(
@@ -158,7 +158,7 @@ def test_latent_attention_is_read_through_its_own_queries_and_keys():
         attention, scheme = model.blocks[0].attention, model.layer_schemes()[0]
         x = model.blocks[0].attention_norm(model.embed(tokens, pos))
         met, q, k, v = attention.operands(x, scheme, pos)
-        w, _, _ = attention_weights(met, q[0], k[0], pos, pos)
+        w = jax.nn.softmax(attention_logits(met, q[0], k[0], pos, pos)[0], axis=-1)
         out = attention.out(jnp.einsum("hts,shk->thk", w, v[0]).reshape(S, 32))
         return w, out, attention(x, scheme, pos, None, None, None)[0][0]
 

@@ -22,20 +22,10 @@ MISSING = -(2**15)
 def arrays(schemes: dict[str, posenc.Scheme]) -> dict[str, np.ndarray]:
     """Every number the page draws, by name; axes in the order of the names of the sliders.
 
-    `schemes` are the bias schemes to show. No position is further out than the last of its slider.
+    `schemes` are the bias schemes to show.
     """
-    positions = np.array(SLIDERS["position"])
-    bases = SLIDERS["base"]
-    few = [posenc.create("rope", rotary.FEW, base=base) for base in bases]
-    turned = np.stack([rotary.phasors(scheme, positions) for scheme in few])
-    found = {
-        "sinusoid": np.stack([rotary.sinusoid_table(WIDTH, positions, b) for b in bases]),
-        "rotation": np.stack([turned.real, turned.imag], axis=-1),
-        "product": np.stack([products(name) for name in ("rope", "sinusoidal")]),
-        "matrix": np.stack([matrices(pairing) for pairing in PAIRINGS]),
-        "permutation": np.stack([permutation.shuffled_outputs(name) for name in permutation.DRAWN]),
-        **bent(),
-    }
+    found = {**turning(), **bent()}
+    found["permutation"] = np.stack([permutation.shuffled_outputs(n) for n in permutation.DRAWN])
     for name, scheme in schemes.items():
         L = scheme.dims.train_length
         lengths = [L * multiple for multiple in SLIDERS["length"]]
@@ -43,6 +33,23 @@ def arrays(schemes: dict[str, posenc.Scheme]) -> dict[str, np.ndarray]:
             [biases.bias_matrix(scheme, n, points(scheme)) for n in lengths]
         )
     return found
+
+
+def turning() -> dict[str, np.ndarray]:
+    """What moves with position: the sinusoid table [base, position, channel]; where queries stand
+    [base, position, pair, 2]; inner products [scheme, base, position of the key, distance]; the
+    matrices [pairing, base, position, K, K].
+    """
+    positions = np.array(SLIDERS["position"])
+    bases = SLIDERS["base"]
+    few = [posenc.create("rope", rotary.FEW, base=base) for base in bases]
+    turned = np.stack([rotary.phasors(scheme, positions) for scheme in few])
+    return {
+        "sinusoid": np.stack([rotary.sinusoid_table(WIDTH, positions, b) for b in bases]),
+        "rotation": np.stack([turned.real, turned.imag], axis=-1),
+        "product": np.stack([products(name) for name in ("rope", "sinusoidal")]),
+        "matrix": np.stack([matrices(pairing) for pairing in PAIRINGS]),
+    }
 
 
 def products(name: str) -> np.ndarray:

@@ -1,26 +1,36 @@
-"""`python -m posenc.gallery --out=DIR`: the pictures as PNG files, and gallery.html with its sliders."""
+"""The schemes in pictures: a PNG for each, and gallery.html, a page with sliders.
+
+python -m posenc.gallery --out=DIR [--run=WORKDIR]
+"""
 
 import sys
 from pathlib import Path
 
-from absl import app, flags
-
-OUT = flags.DEFINE_string("out", None, "folder for the pictures and gallery.html")
-RUN = flags.DEFINE_string("run", None, "workdir of a run whose learned biases are drawn too")
+from absl import flags
 
 
 def main(words: list[str]) -> int:
     """Draw what the command line asks for; a mistake in it is one line and status 2."""
-    app.define_help_flags()
+    # Flags of its own: other commands define some of these names, too.
+    given = flags.FlagValues()
+    define = {"flag_values": given}
+    flags.DEFINE_string("out", None, "folder for the pictures and gallery.html", **define)
+    flags.DEFINE_string(
+        "run", None, "workdir of a run whose learned biases are drawn too", **define
+    )
+    flags.DEFINE_boolean("help", False, "show this", **define)
     try:
-        rest = flags.FLAGS(words)
+        rest = given(words)
+        if given.help:
+            print(f"{__doc__}\n{given.get_help()}")
+            return 0
         if len(rest) > 1:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
-        if not OUT.value:
+        if not given.out:
             raise ValueError("--out=… is missing; --help shows the usage")
-        if RUN.value == "":
+        if given.run == "":
             raise ValueError("--run= is empty; name a run's workdir, as in --run=runs/t5")
-        draw(Path(OUT.value).expanduser(), RUN.value)
+        draw(Path(given.out).expanduser(), given.run)
     except (ValueError, OSError, flags.Error) as error:
         print(f"posenc.gallery: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -28,6 +38,7 @@ def main(words: list[str]) -> int:
 
 
 def draw(out: Path, run: str | None) -> None:
+    """Write everything into `out`; ValueError or OSError says in one line what is wrong."""
     from posenc.gallery import biases, page, pictures
 
     trained = biases.run_schemes(run) if run else {}

@@ -89,9 +89,8 @@ SECTIONS = (
     Section(
         "bias_matrices",
         "What is added to the logit of a query and a key, as a matrix, and for the last query against "
-        "distance. The training length is 64 tokens, and longer texts are drawn at 64 of their "
-        "positions. T5, KERPLE and FIRE are learned: unless they are called trained, these are their "
-        "random starts.",
+        "distance. Texts of more than 64 tokens are drawn at 64 of their positions. T5, KERPLE and FIRE "
+        "are learned: unless they are called trained, these are their random starts.",
         ("scheme", "head", "length"),
         ("the bias as a matrix of query and key", "the last query's bias against distance"),
     ),

@@ -126,8 +126,8 @@ PICTURES = (
         "Biases against distance, head by head",
         "Press et al. 2022; Raffel et al. 2020; Chi et al. 2022; Chi et al. 2023; Li et al. 2024",
         "The last query of 256 tokens. ALiBi falls in a straight line with a slope for each head, KERPLE "
-        "and Sandwich like a logarithm. T5 has a number for each bucket of distances and one for all from "
-        "128 on. Before training, T5 and FIRE know no order at all.",
+        "and Sandwich like a logarithm. T5 has a number for each bucket of distances, and one for all from "
+        "113 on. Before training, T5's numbers and FIRE's small network are random.",
         draw_biases.new_curves,
         (8.2, 2.9),
     ),

@@ -22,7 +22,9 @@ def main(words: list[str]) -> int:
     try:
         rest = given(words)
         if given.help:
-            print(f"{__doc__}\n{given.get_help()}")
+            print(__doc__)
+            for name in ("out", "run"):
+                print(f"  --{name}: {given[name].help}")
             return 0
         if len(rest) > 1:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")

@@ -3,6 +3,7 @@
     python docs/build.py [--check]
 
 For each folder of docs/results with a records.jsonl it draws curves.svg and curves.png beside it.
+It writes docs/gallery.md and the pictures of docs/gallery.
 In README.md it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`. --check writes
 nothing and fails if README.md is not up to date.
 """
@@ -18,6 +19,7 @@ from evaluation.plots import plot_curves  # noqa: E402 (the root is put on the p
 from evaluation.records import read_records  # noqa: E402
 from evaluation.tables import MARKS  # noqa: E402
 from posenc.__main__ import COLUMNS, matrix  # noqa: E402
+from posenc.gallery.pictures import write_documents  # noqa: E402
 
 STUDY = ROOT / "docs" / "results" / "seven_schemes"
 
@@ -33,6 +35,7 @@ def main() -> int:
     readme.write_text(new, encoding="utf-8")
     for records in sorted((ROOT / "docs" / "results").glob("*/records.jsonl")):
         plot_curves(read_records(records), records.parent)
+    write_documents(ROOT / "docs")
     return 0
 
 

@@ -119,12 +119,13 @@ def seen_angles(scheme: RoPE, length: int) -> np.ndarray:
     """What training saw of the angles that each pair takes within `length` tokens, int [R/2].
 
     CIRCLE: the pair made a full turn within the training length, so that every angle was seen; ARC:
-    it did not, and stays on the arc that was seen; OUTSIDE: it leaves that arc. Lengths are counted
-    in steps (L and n, not L − 1 and n − 1), so that dividing positions by n/L stays just inside.
+    it did not, and stays on the arc that was seen; OUTSIDE: its largest angle, (n − 1)·θ', is L·θ
+    or more. The arc reaches one step past the last angle met, (L − 1)·θ, where a point is as near to
+    one that was seen as points between two of them are; so dividing positions by n/L stays inside.
     """
     trained = scheme.dims.train_length * scheme.plain_frequencies()
-    largest = length * scheme.inverse_frequencies()
-    leaves = largest > trained * (1 + 1e-9)
+    largest = (length - 1) * scheme.inverse_frequencies()
+    leaves = largest >= trained * (1 - 1e-9)  # a quotient that is L may be rounded to just below
     return np.where(trained >= 2 * np.pi, CIRCLE, np.where(leaves, OUTSIDE, ARC))
 
 

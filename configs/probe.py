@@ -4,7 +4,7 @@
     python eval_extrapolation.py --runs=runs/passkey --protocols=probe:passkey --out=runs/passkey/report
 
 The length is written twice: data.source makes examples of up to that many tokens, one for each
-training window of train.length. Change both together.
+training window of train.length. To change it, change both.
 """
 
 from ml_collections import ConfigDict

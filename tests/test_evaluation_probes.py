@@ -3,6 +3,9 @@
 import csv
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +14,8 @@ from scipy.stats import norm
 
 import evaluation
 import models
+from configs.probe import get_config as probe_config
+from data.synthetic import parse_task
 from data.tasks import TASKS, questions
 from data.tokenizer import ByteTokenizer, train_bpe
 from evaluation import Undefined
@@ -21,7 +26,9 @@ from evaluation.probes import ANSWERS, probe, task_name
 from evaluation.records import FIELDS
 from evaluation.statistics import bootstrap_interval
 from models import ModelConfig
+from training.config import RunConfig
 
+ROOT = Path(__file__).parent.parent
 BYTES = ByteTokenizer()
 EXTRA = ["accuracy", "accuracy_low", "accuracy_high", "answers", "by_depth"]
 
@@ -270,3 +277,56 @@ def test_a_model_is_right_where_its_logits_are_highest():
     found = probe(score, "probe:sort", [12, 25], BYTES, 5)
     assert [r["status"] for r in found] == ["ok", "undefined"] and "learned" in found[1]["reason"]
     assert len(score.compiled) == compiled == 2
+
+
+def test_the_study_asks_every_run_its_own_task(tmp_path):
+    import study
+    from configs.studies.probes import SCHEMES, TASKS, get_config
+
+    commands = study.study_commands(get_config(), tmp_path)
+    trained, asked = commands[: len(TASKS) * len(SCHEMES)], commands[len(TASKS) * len(SCHEMES) :]
+    assert {words[0] for words in trained} == {"train.py"} and len(asked) == len(TASKS)
+    for task, words in zip(TASKS, asked, strict=True):
+        names = [f"{tmp_path}/{task}_{scheme}" for scheme in SCHEMES]
+        assert f"--runs={','.join(names)}" in words and f"--protocols=probe:{task}" in words
+        mine = [w for w in trained if any(f"--workdir={name}" in w for name in names)]
+        assert len(mine) == len(SCHEMES) and all(f"probe.py:{task}" in w[1] for w in mine)
+        source = RunConfig.from_config(probe_config(task)).data.source
+        assert parse_task(source.removeprefix("synthetic:")) == (task, 32)
+    assert probe_config().train.length == 32
+
+
+def test_examples_that_windows_would_cut_are_refused():
+    config = probe_config("sort")
+    config.train.length = 48
+    with pytest.raises(ValueError, match='length=32, and windows of 48 .* "synthetic:sort:48"'):
+        RunConfig.from_config(config)
+    config.data.source = "synthetic:sort:48"
+    assert RunConfig.from_config(config).train.length == 48
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_to_answer_and_the_commands_say_so(tmp_path):
+    """Trained on copying up to 16 tokens: right at 16, and asked at lengths it cannot be right at."""
+    words = [sys.executable, f"{ROOT}/train.py", f"--config={ROOT}/configs/probe.py:copy"]
+    words += ["--config.data.source=synthetic:copy:16", "--config.train.length=16"]
+    words += [f"--config.data.cache_dir={tmp_path}/cache", f"--workdir={tmp_path}/copy"]
+    words += ["--config.position=learned", "--config.mesh.data=1"]
+    subprocess.run(words, check=True)
+    words = [sys.executable, f"{ROOT}/eval_extrapolation.py", f"--runs={tmp_path}/copy"]
+    words += [f"--out={tmp_path}/report", "--lengths=3,8,16,32"]
+    done = subprocess.run(
+        [*words, "--protocols=probe:copy,probe:sort"], capture_output=True, text=True, check=True
+    )
+    assert "probe:copy: share of answers wholly right" in done.stdout
+    found = {(r["protocol"], r["length"]): r for r in evaluation.read_records(tmp_path / "report")}
+    assert [r["status"] for r in found.values()] == [
+        "insufficient_data", "ok", "ok", "undefined",
+    ] * 2  # fmt: skip
+    assert found["probe:copy", 16]["accuracy"] > 0.9
+    assert found["probe:sort", 16]["accuracy"] < 0.2  # another task than it was trained on
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert names == {"records.jsonl", "curves.csv", "probes.png", "probes.svg"}
+    done = subprocess.run([*words, "--protocols=probe:coppy"], capture_output=True, text=True)
+    assert done.returncode == 2 and "probe:coppy" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -23,6 +23,7 @@ def get_config(task="passkey") -> ConfigDict:
     c.model.d_ff = 172
     c.data.source = f"synthetic:{task}:{LENGTH}"
     c.train.steps = 1500
+    c.train.batch_size = 64
     c.train.length = LENGTH
     c.train.log_every = 100
     c.train.eval_every = 0

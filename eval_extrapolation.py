@@ -24,7 +24,7 @@ SCHEMES = flags.DEFINE_string(
 )
 LENGTHS = flags.DEFINE_string("lengths", "", "tokens (default: 1, 2, 4, 8, 16 training lengths)")
 PROTOCOLS = flags.DEFINE_string(
-    "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent"
+    "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent, and probe:TASK"
 )
 STRIDE = flags.DEFINE_integer("stride", None, "tokens between the windows of fixed and sliding")
 TARGETS = flags.DEFINE_integer(
@@ -95,19 +95,30 @@ def main() -> int:
         write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
     if not records:
         return 130
-    from evaluation.plots import plot_curves
-    from evaluation.report import write_report
-
-    statistics = evaluation.compare(kept + records, together)
-    evaluation.write_statistics(out, statistics)
-    plot_curves(kept + records, out, statistics)
-    write_report(kept + records, out)
+    draw(kept + records, together, out)
     print(evaluation.format_table(kept + records))
-    print(f"\n{out}/report.html shows the curves; records.jsonl holds every figure")
+    print(f"\n{out}/report.html shows it all; records.jsonl holds every figure")
     if interrupted:
         print("interrupted: what was measured before is written", file=sys.stderr)
         return 130
     return int(any(r["status"] in FAILURES for r in records))
+
+
+def draw(records: list[dict], targets: dict, out) -> None:
+    """What is made of all records: statistics.jsonl, the pictures, and the report of everything."""
+    import evaluation
+    from evaluation.plots import plot_curves
+    from evaluation.probe_plot import plot_probes
+    from evaluation.probes import is_probe
+    from evaluation.report import write_report
+
+    losses = [r for r in records if not is_probe(r)]
+    statistics = evaluation.compare(losses, targets)
+    evaluation.write_statistics(out, statistics)
+    if losses:
+        plot_curves(losses, out, statistics)
+    plot_probes([r for r in records if is_probe(r)], out)
+    write_report(records, out)
 
 
 def plan() -> list[Curve]:
@@ -115,6 +126,7 @@ def plan() -> list[Curve]:
     import posenc
     from evaluation import arguments
     from evaluation.model import ModelScore
+    from evaluation.probes import PREFIX, task_name
     from training.checkpoint import load_run
 
     names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
@@ -145,12 +157,17 @@ def plan() -> list[Curve]:
             score = ModelScore(run.model_config, position, run.params)
             targets = TARGETS.value or min(32, *lengths)
             for protocol in dict.fromkeys(protocols):
-                arguments.checked(
-                    lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
-                )
+                if protocol.startswith(PREFIX):
+                    task_name(protocol, run.tokenizer)
+                else:
+                    arguments.checked(
+                        lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
+                    )
                 curves.append(Curve(name, run, scheme, score, protocol, lengths, targets, []))
     texts = {}
     for curve in curves:
+        if curve.protocol.startswith(PREFIX):
+            continue  # it makes its own questions
         if curve.name not in texts:
             texts[curve.name] = read_documents(curve.run)
         curve.documents = texts[curve.name]
@@ -210,6 +227,7 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
     from tqdm import tqdm
 
     import evaluation
+    from evaluation.probes import PREFIX, probe
 
     run, score = curve.run, curve.score
     targets = {}
@@ -221,19 +239,22 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
             bar.total = total
             bar.update(done - bar.n)
 
-        found = evaluation.sweep(
-            score,
-            curve.documents,
-            curve.lengths,
-            protocol=curve.protocol,
-            stride=STRIDE.value,
-            targets=curve.targets,
-            batch_size=BATCH_SIZE,
-            train_length=run.config.train.length,
-            token_bytes=run.tokenizer.token_bytes,
-            details=targets,
-            progress=advance,
-        )
+        if curve.protocol.startswith(PREFIX):
+            found = probe(score, curve.protocol, curve.lengths, run.tokenizer, BATCH_SIZE, advance)
+        else:
+            found = evaluation.sweep(
+                score,
+                curve.documents,
+                curve.lengths,
+                protocol=curve.protocol,
+                stride=STRIDE.value,
+                targets=curve.targets,
+                batch_size=BATCH_SIZE,
+                train_length=run.config.train.length,
+                token_bytes=run.tokenizer.token_bytes,
+                details=targets,
+                progress=advance,
+            )
     shared = curve.protocol == "position"  # one pass, whose seconds every bucket carries
     seconds = found[0]["seconds"] if shared else sum(r["seconds"] for r in found)
     print(f"{title}: {len(found)} records in {seconds:.1f} s", file=sys.stderr, flush=True)

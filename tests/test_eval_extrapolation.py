@@ -309,7 +309,7 @@ def test_filled_up_rows_are_scored_once():
     batch = np.concatenate([rows, np.repeat(rows[-1:], 6, axis=0)])
     calls = []
     run = score.at(8, 1)
-    score.at = lambda length, n: lambda params, t: calls.append(len(t)) or run(params, t)
+    score.at = lambda length, n, measure: lambda params, t: calls.append(len(t)) or run(params, t)
     import evaluation.model as module
 
     old, module.CHUNK_TOKENS = module.CHUNK_TOKENS, 8

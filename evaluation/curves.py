@@ -21,6 +21,7 @@ class Curve:
         that no mean is over fewer seeds than its neighbours.
       cropped: nll of the same targets with the training length of context, or None.
       train_length: L, or None.
+      runs: the names of its runs, one per seed.
     """
 
     scheme: str
@@ -33,6 +34,7 @@ class Curve:
     missing: dict[int, str]
     cropped: float | None
     train_length: int | None
+    runs: list[str]
 
     def note(self) -> str:
         """Where and why the curve has no figure: "undefined past 64", or "" if it is whole."""
@@ -125,5 +127,6 @@ def _curve(records: list[dict], scheme: str, label: str, protocol: str) -> Curve
     columns = [list(column) for column in zip(*points, strict=True)] or [[], [], [], []]
     cropped = [r["nll"] for r in records if r["protocol"] == "cropped" and r["status"] == "ok"]
     mean = sum(cropped) / len(cropped) if cropped else None
-    seeds = len({r.get("run") for r in records})
-    return Curve(scheme, label, seeds, *columns, missing, mean, records[0].get("train_length"))
+    runs = list(dict.fromkeys(r.get("run") for r in records))
+    train_length = records[0].get("train_length")
+    return Curve(scheme, label, len(runs), *columns, missing, mean, train_length, runs)

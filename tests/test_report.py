@@ -83,7 +83,7 @@ def test_the_report_holds_every_part(everything):
         "Entropy, mean over layers and heads",
         "passkey: share of answers wholly right",
         "hashrope",
-        "Fixed protocol, stride 4096, 3360 targets in blocks of 32, 3 documents, "
+        "Fixed protocol, stride 4096, 3360 targets in blocks of 32, 3 documents, ",
         "intervals over 105 windows, 3 seeds per curve.",
         "Protocol probe:passkey, 200 answers per run and length, 1 seed per curve.",
         "over 16 windows of each length, 512 query rows, 1 seed.",

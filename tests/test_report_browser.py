@@ -169,6 +169,37 @@ def test_the_legend_switches_single_curves_by_the_keyboard(chromium, page):
         assert driver.execute_script(f"return {unnamed}.length") == 0
 
 
+def test_a_point_tells_its_interval_and_counts_under_the_mouse(chromium, page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    with opened(chromium, page) as driver:
+        x, y = driver.execute_script(
+            f"const canvas = {CURVES}, all = canvas._fullLayout, box = canvas.getBoundingClientRect();"
+            f"const rope = {NAMED}[3];"
+            "return [box.left + all._size.l + all.xaxis.d2p(rope.x[2]),"
+            "        box.top + all._size.t + all.yaxis.d2p(rope.y[2])]"
+        )
+        mouse = ActionChains(driver)
+        mouse.w3c_actions.pointer_action.move_to_location(round(x), round(y))
+        mouse.perform()
+        label = f"{CURVES}.querySelector('.hoverlayer').textContent"
+        for _ in range(50):
+            words = driver.execute_script(f"return {label}")
+            if words:
+                break
+            time.sleep(0.1)
+        for part in ("rope", "length 256: 16.945 perplexity", "95 % interval for seeds and text"):
+            assert part in words
+        for part in (
+            "3 seeds",
+            "span 2.810 – 2.850 nats",
+            "3360 targets",
+            "3 documents",
+            "105 windows",
+        ):
+            assert part in words
+
+
 def test_maps_probes_and_differences_follow_their_choices(chromium, page):
     with opened(chromium, page) as driver:
         maps = "document.querySelector('figure[data-plot=diagnostics] .canvas')"

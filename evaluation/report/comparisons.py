@@ -6,6 +6,7 @@ from evaluation.report.grids import NOTHING, Cell, grid, scale
 from evaluation.report.markup import Markup, breakable, join, tag
 from evaluation.tables import counted, span
 
+WIDEST = 1.0  # nats; larger differences are shaded alike, or one outlier would pale all others
 FAINTEST = 0.12  # the shade of the smallest difference that is decided
 
 
@@ -20,7 +21,8 @@ def differences(statistics: list[dict]) -> Markup | None:
         chosen = [row for row in rows if row["length"] == length]
         pairs = {(row["a"], row["b"]): row for row in chosen}
         labels = list(dict.fromkeys(name for pair in pairs for name in pair))
-        largest = max(abs(row["difference"]) for row in chosen) or 1.0
+        largest = max(abs(row["difference"]) for row in chosen) or WIDEST
+        more, largest = " or more" if largest > WIDEST else "", min(largest, WIDEST)
         body = [
             (breakable(label), [_difference(pairs, label, other, largest) for other in labels])
             for label in labels
@@ -28,7 +30,9 @@ def differences(statistics: list[dict]) -> Markup | None:
         caption = f"Row minus column at length {length}, nats per token"
         table = join(
             grid(caption, "row − column", labels, body),
-            scale(f"−{largest:.2f}: row is lower", f"+{largest:.2f}: row is higher", "both"),
+            scale(
+                f"row lower by {largest:.2f}{more}", f"row higher by {largest:.2f}{more}", "both"
+            ),
             tag("p", _facts(chosen), class_="quiet"),
         )
         tables.append(tag("div", table, data_length=length, class_="choice"))
@@ -66,7 +70,7 @@ def _difference(pairs: dict, a: str, b: str, largest: float) -> Cell:
     if row["verdict"] == "undecided":
         return Cell(_signed(value), small, f"{a} against {b}: undecided", kind="undecided")
     verdict = "lower" if value < 0 else "higher"
-    shade = math.copysign(FAINTEST + (1 - FAINTEST) * abs(value) / largest, value)
+    shade = math.copysign(FAINTEST + (1 - FAINTEST) * min(abs(value) / largest, 1), value)
     return Cell(_signed(value), small, f"{a} is {verdict} than {b}", shade)
 
 
@@ -100,7 +104,10 @@ def _context(row: dict | None) -> Cell:
         small += f" ({_signed(row['ci_low'])} to {_signed(row['ci_high'])})"
     if row["answer"] == "undecided":
         return Cell("undecided", small, kind="undecided")
-    return Cell(row["answer"], small, shade=-0.55 if row["answer"] == "yes" else 0.45)
+    if row["answer"] == "yes":
+        return Cell("yes", small, shade=-0.55)
+    harmed = row["ci_high"] is not None and row["ci_high"] < 0
+    return Cell(row["answer"], small, shade=0.45 if harmed else None)
 
 
 def _facts(rows: list[dict]) -> str:

@@ -1,5 +1,7 @@
 // Curves against length: the plot, its controls, and what changes when one of them is used.
 
+const FEW = 12; // curves whose bands can still be told apart
+
 class CurvePlot {
   constructor(figure, views, measure) {
     this.figure = figure;
@@ -8,7 +10,7 @@ class CurvePlot {
     this.view = views[0];
     this.unit = measure === "loss" ? "perplexity" : "accuracy";
     this.scale = measure === "loss" ? "log" : "linear";
-    this.bands = true;
+    this.bands = views[0].curves.length <= FEW;
     this.crops = true;
     this.hidden = new Set();
     this.canvas = element("div", { class: "canvas", role: "img" });
@@ -53,7 +55,7 @@ class CurvePlot {
       );
     }
     if (this.measure !== "loss") {
-      add(checkbox(`${plot}-bands`, "intervals", true, (on) => this.set("bands", on)));
+      add(checkbox(`${plot}-bands`, "intervals", this.bands, (on) => this.set("bands", on)));
       return;
     }
     const points = this.views.flatMap((view) => view.curves).flatMap((curve) => curve.points);
@@ -70,7 +72,7 @@ class CurvePlot {
     add(
       segments("Unit", `${plot}-unit`, units, this.unit, (unit) => this.set("unit", unit)),
       segments("Axis", `${plot}-scale`, scales, this.scale, (scale) => this.set("scale", scale)),
-      checkbox(`${plot}-bands`, "intervals", true, (on) => this.set("bands", on)),
+      checkbox(`${plot}-bands`, "intervals", this.bands, (on) => this.set("bands", on)),
     );
     if (this.views.some((view) => view.curves.some((curve) => curve.cropped)))
       add(checkbox(`${plot}-cropped`, "cropped context", true, (on) => this.set("crops", on)));

@@ -19,7 +19,10 @@ FIGURES = {
         "beyond training",
         "Attention on keys further back than the training length.",
     ),
-    "first": ("first tokens", "Attention on the first tokens of the window."),
+    "first": (
+        "first tokens",
+        "Attention on the first tokens of the window, where attention sinks are.",
+    ),
     "largest_logit": ("largest logit", "The largest logit before the softmax."),
     "unseen_angles": (
         "unseen angles",

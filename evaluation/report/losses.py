@@ -98,12 +98,12 @@ def _table(block: Block, curves: list[Measured]) -> Markup:
         points += [m.cropped if m.cropped and m.cropped.length == n else None for n in cropped]
         runs = among(m.curve)
         title = "\n".join(map(str, m.curve.runs))
-        rows.append((named(m.curve.scheme, runs, title), [_cell(p, low, high) for p in points]))
+        rows.append((named(m.curve.label, runs, title), [_cell(p, low, high) for p in points]))
     star = any(column.endswith("*") for column in columns)
     return join(
         grid(
             f"Loss in nats per token, {block.protocol} protocol",
-            named("scheme", "runs"),
+            named("curve", "run"),
             columns,
             rows,
         ),

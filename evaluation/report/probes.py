@@ -57,11 +57,11 @@ def table(records: list[dict], task: str) -> Markup:
         points = _points(records, task, curve)
         runs = among(curve)
         cells = [_cell(points.get(n)) for n in lengths]
-        rows.append((named(curve.scheme, runs, "\n".join(map(str, curve.runs))), cells))
+        rows.append((named(curve.label, runs, "\n".join(map(str, curve.runs))), cells))
     return join(
         grid(
             f"{task.removeprefix(PREFIX)}: share of answers wholly right",
-            named("scheme", "runs"),
+            named("curve", "run"),
             [f"{n}*" if n in trained else str(n) for n in lengths],
             rows,
         ),

@@ -82,7 +82,8 @@ def differences(statistics: list[dict]) -> Section | None:
     )
     extra = (
         "Yes: the loss falls when the model may look beyond its training length, on the same "
-        "targets. No: it does not. Undecided: the interval holds both."
+        "targets. No: nothing is gained; orange: the longer context even harms. Undecided: the "
+        "interval holds both."
     )
     body = join(
         tag("p", words) if pairs else None,

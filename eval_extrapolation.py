@@ -3,8 +3,8 @@
     python eval_extrapolation.py --runs=runs/rope,runs/alibi --out=runs/report
     python eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn:factor=8,beta_fast=16 --out=runs/report
 
-Writes OUT/records.jsonl, curves.csv, targets.npz, curves.png, curves.svg and report.html, and
-prints the table. The exit status is not 0 if a point ran out of memory, was not finite or failed.
+Writes OUT/records.jsonl, curves.csv, targets.npz, statistics.jsonl, curves.png, curves.svg and
+report.html, and prints the table. The exit status is not 0 if a point ran out of memory, was not finite or failed.
 """
 
 import dataclasses
@@ -82,7 +82,9 @@ def main() -> int:
     from evaluation.plots import plot_curves
     from evaluation.report import write_report
 
-    plot_curves(kept + records, out)
+    statistics = evaluation.compare(kept + records, together)
+    evaluation.write_statistics(out, statistics)
+    plot_curves(kept + records, out, statistics)
     write_report(kept + records, out)
     print(evaluation.format_table(kept + records))
     print(f"\n{out}/report.html shows the curves; records.jsonl holds every figure")

@@ -1,11 +1,18 @@
 """Perplexity against length: protocols, scoring, statistics, records, plots and the report.
 
 `sweep` measures any callable that returns the loss of each token; nothing here knows a model. The
-protocols are described in `evaluation/protocols.py`, the statistics in `evaluation/statistics.py`,
-and the files written in `evaluation/records.py`.
+protocols are described in `evaluation/protocols.py`, the statistics in `evaluation/statistics.py` and
+`evaluation/comparison.py`, and the files written in `evaluation/records.py`.
 """
 
-from evaluation.records import read_records, read_targets, write_records
+from evaluation.comparison import compare
+from evaluation.records import (
+    read_records,
+    read_statistics,
+    read_targets,
+    write_records,
+    write_statistics,
+)
 from evaluation.scoring import Undefined, sweep
 from evaluation.statistics import bootstrap_interval, paired_difference
 from evaluation.tables import format_table
@@ -13,10 +20,13 @@ from evaluation.tables import format_table
 __all__ = [
     "Undefined",
     "bootstrap_interval",
+    "compare",
     "format_table",
     "paired_difference",
     "read_records",
+    "read_statistics",
     "read_targets",
     "sweep",
     "write_records",
+    "write_statistics",
 ]

@@ -3,31 +3,29 @@
 import math
 import os
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
+from evaluation.captions import notes, subtitle
 from evaluation.curves import Curve, gather, main_protocol
 from evaluation.records import replacing
 from evaluation.styles import appearances, style
-from evaluation.tables import cluster_span, counted, span
 
 INK, QUIET, GRID = "#1C1C1C", "#5F5F5F", "#E4E4E4"
 OFF_SCALE = math.log(1e6)  # a point this far above the lowest, in nats, would flatten all others
 LARGEST = 650.0  # nats; exp overflows at 709
 LABEL_CHARACTERS = 24
 LOWEST, HIGHEST = -0.16, 1.08  # the room for labels, in heights of the axes
-SUBTITLES = {
-    "fixed": "The same target tokens at every length",
-    "disjoint": "Windows side by side, every token scored",
-    "sliding": "Overlapping windows, every token scored once",
-    "position": "Loss by position in windows side by side",
-    "recurrent": "Segments read with a memory of the tokens before",
-}
 
 
-def plot_curves(records: list[dict], out_dir: str | os.PathLike) -> None:
+def plot_curves(
+    records: list[dict], out_dir: str | os.PathLike, statistics: Sequence[dict] = ()
+) -> None:
     """Writes curves.png and curves.svg for protocol `fixed`, or the first there is.
 
-    The same records give the same svg, byte for byte. Text in the svg stays text.
+    `statistics`, the rows of `evaluation.compare`, give curves of several seeds their interval;
+    without them a band is the range of the seeds. The same records give the same svg, byte for
+    byte. Text in the svg stays text.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -36,7 +34,7 @@ def plot_curves(records: list[dict], out_dir: str | os.PathLike) -> None:
     out_dir = Path(out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
     protocol = main_protocol(records)
-    curves = gather(records, protocol)
+    curves = gather(records, protocol, statistics)
     settings = {"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False}
     settings |= {"svg.fonttype": "none", "svg.hashsalt": "lengthwise"}
     with rc_context(settings):
@@ -225,23 +223,6 @@ def _write_words(figure, records: list[dict], curves: list[Curve], protocol: str
     axes.set_ylabel("perplexity per token", color=INK, labelpad=8)
     kind = "position in the window" if position else "context length"
     figure.text(0.02, 0.945, f"Perplexity against {kind}", fontsize=14.5, weight="bold", color=INK)
-    chosen = [r for r in records if r["protocol"] == protocol]
-    measured = [r for r in chosen if r["status"] == "ok"]
-    facts = [f"{protocol} protocol", f"stride {span(r['stride'] for r in chosen)}"]
-    if measured:
-        facts.append(counted((r["tokens_scored"] for r in measured), "target"))
-        facts.append(counted((r["documents"] for r in measured), "document"))
-    facts.append(counted((c.seeds for c in curves), "seed"))
-    subtitle = f"{SUBTITLES[protocol]}: {', '.join(facts)}"
-    figure.text(0.02, 0.9, subtitle, fontsize=9.5, color=QUIET)
-    notes = []
-    if any(c.seeds > 1 for c in curves):
-        notes.append("Bands: from the lowest to the highest seed; lines: their mean.")
-    elif measured:
-        notes.append(f"Bands: 95 % bootstrap intervals over {cluster_span(measured)}.")
-    if any(c.cropped is not None for c in curves):
-        length = span(c.train_length for c in curves if c.cropped is not None)
-        notes.append(
-            f"Thin dashed lines: the same targets with only the last {length} tokens as context."
-        )
-    figure.text(0.02, 0.025, "\n".join(notes), fontsize=8.5, color=QUIET, linespacing=1.5)
+    figure.text(0.02, 0.9, subtitle(records, curves, protocol), fontsize=9.5, color=QUIET)
+    words = "\n".join(textwrap.fill(line, 140) for line in notes(records, curves, protocol))
+    figure.text(0.02, 0.025, words, fontsize=8.5, color=QUIET, linespacing=1.5)

@@ -1,4 +1,4 @@
-"""Records on disk: records.jsonl, curves.csv, positions.csv and targets.npz."""
+"""Records on disk: records.jsonl, curves.csv, positions.csv, targets.npz and statistics.jsonl."""
 
 import csv
 import io
@@ -39,8 +39,10 @@ def write_records(
     positions.csv: the records of protocol "position", if any: one row per bucket of positions,
       which runs from `start` to `length`.
     targets.npz: if there are details, "RUN|SCHEME|LENGTH" -> float64 [n], the nll of each fixed
-      target, in one order for all; and "clusters" -> int64 [n], the cluster id of each target.
-      Where targets differ (another tokenizer, text or ℓmax), each has "RUN|SCHEME|clusters".
+      target, in one order for all; "RUN|SCHEME|cropped L", the same targets with L tokens of
+      context; and "clusters" -> int64 [n], the cluster id of each target. Where targets differ
+      (another tokenizer, text or ℓmax), each has "RUN|SCHEME|clusters".
+    statistics.jsonl of earlier records is removed: `write_statistics` writes it anew.
 
     Args:
       out_dir: made if it does not exist. Files of these names are replaced.
@@ -66,26 +68,49 @@ def write_records(
         with replacing(out_dir / "targets.npz") as path, path.open("wb") as file:
             np.savez(file, **arrays)
     # what an earlier evaluation left under these names would pass for a part of this one
-    for name, written in (("positions.csv", positions), ("targets.npz", arrays)):
-        if not written:
+    written = {"positions.csv": positions, "targets.npz": arrays, "statistics.jsonl": None}
+    for name in written:
+        if not written[name]:
             (out_dir / name).unlink(missing_ok=True)
+
+
+def write_statistics(out_dir: str | os.PathLike, rows: Iterable[dict]) -> None:
+    """Writes statistics.jsonl, one object per row of `evaluation.compare`, or none if there are none."""
+    path = Path(out_dir) / "statistics.jsonl"
+    lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows]
+    if not lines:
+        path.unlink(missing_ok=True)
+        return
+    with replacing(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def read_statistics(path: str | os.PathLike) -> list[dict]:
+    """The rows in a statistics.jsonl, given itself or as the folder that may hold it; else none."""
+    path = Path(path)
+    path = path / "statistics.jsonl" if path.is_dir() else path
+    return _read_lines(path) if path.exists() else []
 
 
 def read_records(path: str | os.PathLike) -> list[dict]:
     """The records in a records.jsonl, given itself or as the folder that holds it."""
     path = Path(path)
-    path = path / "records.jsonl" if path.is_dir() else path
-    records = []
+    return _read_lines(path / "records.jsonl" if path.is_dir() else path)
+
+
+def _read_lines(path: Path) -> list[dict]:
+    found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            records.append(json.loads(line))
+            found.append(json.loads(line))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number} is not a JSON object: {error}") from None
-    return records
+    return found
 
 
 def read_targets(path: str | os.PathLike) -> dict:
-    """The details that `write_records` was given: (run, scheme) -> {("fixed", length): arrays}.
+    """The details that `write_records` was given: (run, scheme) -> {(protocol, length): arrays},
+    where the protocol is "fixed" or "cropped".
 
     `path` is a targets.npz, or the folder that may hold one; without one there are no details.
     """
@@ -100,10 +125,9 @@ def read_targets(path: str | os.PathLike) -> dict:
         if name.rpartition("|")[2] != "clusters":
             run, scheme, length = name.rsplit("|", 2)
             ids = arrays.get("clusters", arrays.get(f"{run}|{scheme}|clusters"))
-            details.setdefault((run, scheme), {})["fixed", int(length)] = {
-                "nll": nll,
-                "clusters": ids,
-            }
+            *cropped, length = length.split()
+            point = "cropped" if cropped else "fixed", int(length)
+            details.setdefault((run, scheme), {})[point] = {"nll": nll, "clusters": ids}
     return details
 
 
@@ -132,8 +156,9 @@ def _target_arrays(details: dict) -> dict[str, np.ndarray]:
     arrays, clusters = {}, {}
     for (run, scheme), points in details.items():
         for (protocol, length), point in points.items():
-            if protocol == "fixed":
-                arrays[f"{run}|{scheme}|{length}"] = point["nll"]
+            if protocol in ("fixed", "cropped"):
+                at = length if protocol == "fixed" else f"cropped {length}"
+                arrays[f"{run}|{scheme}|{at}"] = point["nll"]
                 clusters[f"{run}|{scheme}|clusters"] = point["clusters"]
     ids = list(clusters.values())
     if all(np.array_equal(ids[0], other) for other in ids[1:]):

@@ -88,6 +88,7 @@ def sweep(
 
     plans = [point.plan for point in points]
     calls = [None if plan is None else protocols.calls(plan, batch_size) for plan in plans]
+    _check_accounting(protocol, plans, calls)
     fed = [0 if plan is None else c.size * plan.width for plan, c in zip(plans, calls, strict=True)]
     records = []
     for index, point in enumerate(points):
@@ -111,6 +112,29 @@ def sweep(
         seconds = time.perf_counter() - began
         records += [record | {"seconds": seconds} for record in parts]
     return records
+
+
+def _check_accounting(
+    protocol: str, plans: list[Plan | None], calls: list[np.ndarray | None]
+) -> None:
+    """Raises unless every window is read once and `fixed` scores the same targets at each length.
+
+    That the windows of the other protocols score every target once, their plans check themselves.
+    """
+    first = None
+    for plan, table in zip(plans, calls, strict=True):
+        if plan is None:
+            continue
+        if not np.array_equal(np.sort(table[table >= 0]), np.arange(len(plan.start))):
+            raise RuntimeError(f"a window of length {plan.length} is not read exactly once")
+        if protocol != "fixed":
+            continue
+        targets = np.stack([plan.each_target(plan.document), plan.targets()])
+        same, step = first is None or np.array_equal(targets, first), np.diff(targets)
+        once = np.all((step[0] > 0) | ((step[0] == 0) & (step[1] > 0)))
+        if not (same and once and np.all(plan.stop == plan.start + plan.length + 1)):
+            raise RuntimeError(f"length {plan.length} does not score the same targets, each once")
+        first = targets
 
 
 def _losses(

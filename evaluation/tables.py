@@ -19,7 +19,7 @@ class Block:
 
     Attributes:
       protocol: its name; "fixed" holds the cropped records too.
-      facts: one line: stride, targets, documents, clusters.
+      facts: one line: stride, targets, documents, seeds, clusters.
       columns: (protocol, length) of each column.
       rows: (run, scheme, records by column, None where there is none).
       train_lengths: the training lengths of the runs.
@@ -76,6 +76,9 @@ def _facts(protocol: str, records: list[dict]) -> str:
                 f" in blocks of {span(r['length'] - r['min_context'] + 1 for r in measured)}"
             )
         parts.append(counted((r["documents"] for r in measured), "document"))
+        seeds = {r["seed"] for r in measured if r.get("seed") is not None}
+        if seeds:
+            parts.append(counted([len(seeds)], "seed"))
         parts.append(f"intervals over {cluster_span(measured)}")
     return ", ".join(parts)
 

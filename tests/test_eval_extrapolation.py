@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_train import ROOT, tiny, train_to_end
 
+import evaluation
 import models
 from evaluation import Undefined
 from evaluation.model import ModelScore
@@ -63,7 +64,7 @@ def test_the_sweep_writes_every_file_and_ends_well(swept):
     assert "note: pi:factor=1: factor=1 is plain rope at every length" in stderr
     names = {path.name for path in out.iterdir()}
     assert names == {
-        "records.jsonl", "curves.csv", "positions.csv", "targets.npz",
+        "records.jsonl", "curves.csv", "positions.csv", "targets.npz", "statistics.jsonl",
         "curves.png", "curves.svg", "report.html",
     }  # fmt: skip
     assert "yarn:factor=8,beta_fast=16" in stdout and "cropped" in stdout
@@ -118,6 +119,23 @@ def test_targets_are_kept_for_paired_comparisons(swept):
     np.testing.assert_allclose(nll.mean(), found["nll"], rtol=1e-9)
 
 
+def test_statistics_are_written_of_every_curve_and_pair(swept):
+    rows = evaluation.read_statistics(swept[0])
+    found = {(r["scheme"], r["length"]): r for r in records(swept[0]) if r["protocol"] == "fixed"}
+    curves = {(r["label"], r["length"]): r for r in rows if r["kind"] == "curve"}
+    assert set(curves) == {key for key, r in found.items() if r["status"] == "ok"}
+    for key, row in curves.items():
+        for name in ("nll", "ci_low", "ci_high"):
+            assert row[name] == pytest.approx(found[key][name], rel=1e-6)
+        assert row["clusters"] == found[key]["clusters"]
+    pairs = {(r["a"], r["b"], r["length"]): r for r in rows if r["kind"] == "difference"}
+    assert len(pairs) == 3 * 5 * 4 // 2
+    same = pairs["rope", "pi:factor=1", 64]
+    assert (same["difference"], same["ci_low"], same["verdict"]) == (0, 0, "undecided")
+    asked = {(r["label"], r["length"]) for r in rows if r["kind"] == "context"}
+    assert asked == {(scheme, n) for scheme, _ in found for n in (32, 64)}  # L + targets - 1 = 31
+
+
 def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs, swept):
     out = swept[0]
     before = records(out)
@@ -144,6 +162,10 @@ def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs
         assert any(key.endswith("|rope|64") for key in arrays) and any(
             "learned" in key for key in arrays
         )
+        assert any(key.endswith("|rope|cropped 16") for key in arrays)
+    rows = evaluation.read_statistics(out)  # the earlier runs are in it, from their losses on disk
+    labels = {r["label"] for r in rows if r["kind"] == "curve"}
+    assert labels == {r["scheme"] for r in found}
 
 
 @pytest.mark.slow

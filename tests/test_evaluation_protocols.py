@@ -1,11 +1,13 @@
 """`sweep` against a slow double loop written from the protocols' text, and the window rules."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 import evaluation
+from evaluation import protocols
 from evaluation.protocols import position_buckets, sliding
 
 PROTOCOLS = ("fixed", "disjoint", "sliding", "position")
@@ -220,6 +222,75 @@ def test_the_guard_sees_a_target_scored_twice(monkeypatch):
     monkeypatch.setattr("evaluation.protocols.np.minimum", lambda a, b: real(a, b) - 1)
     with pytest.raises(RuntimeError, match="exactly once"):
         sliding(np.array([30]), 8, 4)
+
+
+@pytest.mark.parametrize("protocol", ["disjoint", "sliding", "recurrent"])
+def test_every_target_of_the_corpus_is_scored_exactly_once(protocol):
+    """Tokens name their place and have losses of 45 random bits: no other multiset has their sum."""
+    sizes = (41, 2, 33, 1, 70)
+    documents = [np.arange(n, dtype=np.int32) + 100 * d for d, n in enumerate(sizes)]
+    losses = np.random.default_rng(7).integers(2**45, size=500).astype(np.float64)
+    score = Places(losses)
+    records = evaluation.sweep(score, documents, [8, 16], protocol, train_length=8, batch_size=3)
+    for record in records:
+        assert record["tokens_scored"] == sum(n - 1 for n in sizes)
+        assert record["nll_sum"] == sum(losses[token] for d in documents for token in d[1:])
+
+
+class Places:
+    """A scorer, with and without memory, whose loss of a token depends on its id only."""
+
+    def __init__(self, losses):
+        self.losses = losses
+
+    def __call__(self, tokens):
+        return self.losses[tokens[:, 1:]]
+
+    def recurrent(self, length, segment):
+        return (lambda B: None), (lambda state, tokens, fresh: (self(tokens), None))
+
+
+@pytest.mark.parametrize(
+    "name, wrong",
+    [
+        ("first", lambda plan: plan.first + 1),  # a target of each block is left out
+        ("document", lambda plan: plan.document[::-1]),
+        ("start", lambda plan: plan.start - 1),  # the window does not end with its block
+    ],
+)
+def test_fixed_lengths_that_differ_in_their_targets_are_an_internal_error(monkeypatch, name, wrong):
+    real = protocols.fixed
+
+    def broken(sizes, length, *rest):
+        plan = real(sizes, length, *rest)
+        return dataclasses.replace(plan, **{name: wrong(plan)}) if length == 32 else plan
+
+    monkeypatch.setattr(protocols, "fixed", broken)
+    with pytest.raises(RuntimeError, match="length 32 does not score the same targets"):
+        evaluation.sweep(hashed, random_documents(6, [200, 90]), [16, 32], targets=8)
+
+
+@pytest.mark.parametrize("protocol", protocols.PROTOCOLS[:2])
+def test_a_window_read_twice_is_an_internal_error(monkeypatch, protocol):
+    real = protocols.calls
+
+    def broken(plan, batch_size):
+        table = real(plan, batch_size)
+        table[0, 1] = table[0, 0]
+        return table
+
+    monkeypatch.setattr(protocols, "calls", broken)
+    with pytest.raises(RuntimeError, match="is not read exactly once"):
+        evaluation.sweep(hashed, random_documents(6, [200, 90]), [16, 32], protocol, targets=8)
+
+
+def test_overlapping_blocks_are_an_internal_error(monkeypatch):
+    real = protocols.fixed
+    monkeypatch.setattr(
+        protocols, "fixed", lambda sizes, n, longest, stride, k: real(sizes, n, longest, k - 1, k)
+    )
+    with pytest.raises(RuntimeError, match="each once"):
+        evaluation.sweep(hashed, random_documents(6, [200]), [16, 32], targets=8)
 
 
 def test_one_shape_per_length_and_full_batches():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import evaluation
+from evaluation import captions
 from evaluation.curves import gather
 from evaluation.plots import _apart, plot_curves
 from evaluation.records import FIELDS
@@ -95,7 +96,7 @@ def test_a_sweep_goes_to_disk_and_pairs_again(tmp_path):
     evaluation.write_records(tmp_path, records, details)
     with np.load(tmp_path / "targets.npz") as arrays:
         assert set(arrays) == {
-            *(f"runs/a|{s}|{n}" for s in losses for n in (32, 64)),
+            *(f"runs/a|{s}|{n}" for s in losses for n in (32, 64, "cropped 8")),
             "clusters",
         }
         a, b, clusters = (arrays[k] for k in ("runs/a|rope|64", "runs/a|pi|64", "clusters"))
@@ -164,7 +165,7 @@ def test_the_table():
     head, body = text.split("\n\n")[0].splitlines()[0], text.split("\n\n")[0].splitlines()[1:]
     assert head == (
         "fixed: nll in nats per token, stride 256, 320 targets in blocks of 32, 9 documents, "
-        "intervals over 9 documents"
+        "1 seed, intervals over 9 documents"
     )
     assert body[0].split() == ["run", "scheme", "64*", "128", "256", "cropped", "64"]
     assert body[2].split() == ["runs/rope", "rope", "1.680", "2.160", "2.470", "1.600"]
@@ -209,6 +210,59 @@ def test_the_picture(tmp_path):
     mark = f"fill: #ffffff; stroke: {SCHEME_STYLE['learned'][0].lower()}"  # the hollow cross
     assert svg.count(mark) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.png", "curves.svg"]
+
+
+def seeds(scheme, numbers, shift=0.0):
+    return [
+        record(scheme, n, nll + shift + s / 20, f"runs/{scheme}_s{s}", seed=s)
+        for s in numbers
+        for n, nll in zip(LENGTHS, (1.7, 1.8, 2.0), strict=True)
+    ]
+
+
+def interval(scheme, numbers):
+    runs = [f"runs/{scheme}_s{s}" for s in numbers]
+    row = {"kind": "curve", "label": scheme, "runs": runs, "ci_low": 1.5, "ci_high": 2.4}
+    return [row | {"length": n} for n in LENGTHS]
+
+
+@pytest.mark.parametrize(
+    "records, statistics, words",
+    [
+        (demo(), (), "Bands: 95 % bootstrap intervals over 9 documents."),
+        (seeds("rope", (0, 1, 2)), (), "Bands: from the lowest to the highest seed."),
+        (
+            seeds("rope", (0, 1, 2)),
+            interval("rope", (0, 1, 2)),
+            "Lines: the mean of the seeds. "
+            "Bands: 95 % bootstrap intervals over seeds and text (9 documents).",
+        ),
+        (
+            seeds("rope", (0, 1)) + seeds("t5", (0,), 1.0) + seeds("alibi", (0, 1), 0.5),
+            interval("rope", (0, 1)),
+            "over seeds and text, of single runs over text (9 documents); from the lowest to the "
+            "highest seed.",
+        ),
+    ],
+)
+def test_the_picture_says_what_its_bands_are(tmp_path, records, statistics, words):
+    plot_curves(records, tmp_path, statistics)
+    (line, *_) = captions.notes(records, gather(records, "fixed", statistics), "fixed")
+    assert words in line
+    assert words.split(" (")[0] in (tmp_path / "curves.svg").read_text(encoding="utf-8")
+
+
+def test_the_picture_says_how_it_was_measured():
+    chosen = seeds("rope", (0, 1, 2))
+    line = captions.subtitle(chosen, gather(chosen, "fixed"), "fixed")
+    facts = "fixed protocol, stride 256, 320 targets, 9 documents, 3 seeds"
+    assert line == f"The same target tokens at every length: {facts}"
+    records = [*demo(), record("t5", 64, 1.0, protocol="cropped") | {"train_length": 256}]
+    records.append(record("t5", 64, 2.0) | {"train_length": 256})
+    assert captions.notes(records, gather(records, "fixed"), "fixed")[1] == (
+        "Thin dashed lines: the same targets, only a training length of context "
+        "(the last 64 or 256 tokens)."
+    )
 
 
 @pytest.mark.parametrize(

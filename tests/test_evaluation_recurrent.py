@@ -12,7 +12,7 @@ from test_evaluation_protocols import hashed_one, random_documents
 
 import evaluation
 import models
-from evaluation import Undefined, plots, protocols, report
+from evaluation import Undefined, captions, protocols, report
 from evaluation.model import ModelScore
 from models.attention import attend_rows
 
@@ -143,7 +143,7 @@ def test_trouble_is_a_record_and_progress_still_ends(error, status):
 
 
 def test_the_report_and_the_picture_know_every_protocol():
-    assert set(protocols.PROTOCOLS) == set(report.READING_BY_PROTOCOL) == set(plots.SUBTITLES)
+    assert set(protocols.PROTOCOLS) == set(report.READING_BY_PROTOCOL) == set(captions.SUBTITLES)
 
 
 V = 11

@@ -83,8 +83,8 @@ def test_the_report_holds_every_part(everything):
         "Entropy, mean over layers and heads",
         "passkey: share of answers wholly right",
         "hashrope",
-        "Fixed protocol, stride 4096, 3360 targets in blocks of 32, 3 documents, ",
-        "intervals over 105 windows, 3 seeds per curve.",
+        "Fixed protocol, stride 4096, 3360 targets in blocks of 32, 3 documents, 3 seeds, "
+        "intervals over 105 windows; a curve is the mean of 3 seeds.",
         "Protocol probe:passkey, 200 answers per run and length, 1 seed per curve.",
         "over 16 windows of each length, 512 query rows, 1 seed.",
     ):
@@ -193,6 +193,9 @@ def test_differences_are_turned_for_the_other_row(tmp_path):
     page = parts(samples.loss_records(), tmp_path, [row])
     assert "−0.250" in page.text and "−0.375 to −0.125" in page.text
     assert "+0.250" in page.text and "+0.125 to +0.375" in page.text
+    zero = row | {"difference": -0.0, "ci_low": -0.0, "ci_high": 0.0, "verdict": "undecided"}
+    page = parts(samples.loss_records(), tmp_path, [zero])
+    assert "0.000 to 0.000" in page.text and "−0.000" not in page.text
 
 
 def test_a_seed_that_failed_takes_its_point_away():

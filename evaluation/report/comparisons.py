@@ -121,6 +121,6 @@ def _facts(rows: list[dict]) -> str:
 
 
 def _signed(value: float) -> str:
-    """With a sign, a true minus, and three decimals."""
+    """Three decimals with a sign and a true minus; zero without."""
     text = f"{value:+.3f}"
-    return text.replace("-", "−")
+    return "0.000" if text[1:] == "0.000" else text.replace("-", "−")

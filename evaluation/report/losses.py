@@ -4,7 +4,7 @@ from evaluation.report.grids import NOTHING, Cell, grid, named, scale, shade, sh
 from evaluation.report.looks import looks
 from evaluation.report.markup import Markup, join, tag
 from evaluation.report.measured import Measured, Point, among, measured
-from evaluation.tables import MARKS, Block, blocks, counted
+from evaluation.tables import MARKS, Block, blocks, span
 
 READING = {
     "fixed": "The same target tokens at every length, so only the context grows.",
@@ -48,8 +48,9 @@ def tables(records: list[dict], statistics: list[dict]) -> list[tuple[str, Marku
 
 def facts(block: Block, curves: list[Measured]) -> str:
     """Protocol, stride, targets, documents, intervals and seeds of one figure, in words."""
-    seeds = counted((m.curve.seeds for m in curves), "seed")
-    return f"{block.protocol.capitalize()} protocol, {block.facts}, {seeds} per curve."
+    several = span(m.curve.seeds for m in curves if m.curve.seeds > 1)
+    mean = f"; a curve is the mean of {several} seeds" if several != "-" else ""
+    return f"{block.protocol.capitalize()} protocol, {block.facts}{mean}."
 
 
 def _ordered(found: list[Block]) -> list[Block]:

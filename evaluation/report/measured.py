@@ -48,28 +48,24 @@ class Measured:
 
 
 def measured(records: list[dict], protocol: str, statistics: list[dict]) -> list[Measured]:
-    """The curves of one protocol; `statistics` gives those of `fixed` their two-level intervals."""
-    levels = {
-        (row["scheme"], frozenset(row["runs"]), row["length"]): row
-        for row in statistics
-        if row.get("kind") == "curve" and protocol == "fixed"
-    }
+    """The curves of one protocol; `statistics` gives several seeds of `fixed` their intervals."""
     # the cropped line is over the targets of `fixed`, and of no other protocol
     kinds = (protocol, "cropped") if protocol == "fixed" else (protocol,)
     records = [r for r in records if r["protocol"] in kinds]
-    curves = gather(records, protocol)
+    curves = gather(records, protocol, statistics)
     lowest = min((min(c.nll) for c in curves if c.nll), default=0.0)
     found = []
     for curve in curves:
         mine = [r for r in records if r["scheme"] == curve.scheme and r.get("run") in curve.runs]
+        bands = zip(curve.lengths, zip(curve.low, curve.high, strict=True), strict=True)
+        bands = {length: (*bounds, curve.band) for length, bounds in bands}
         at: dict[tuple, list[dict]] = {}
         for r in mine:
             at.setdefault((r["protocol"], r["length"]), []).append(r)
         points, cropped = [], None
         for (name, length), group in sorted(at.items(), key=lambda item: item[0][1]):
-            level = levels.get((curve.scheme, frozenset(curve.runs), length))
             if name == protocol:
-                points.append(_point(group, length, level, lowest))
+                points.append(_point(group, length, bands.get(length), lowest))
             else:
                 cropped = _point(group, length, None, lowest)
         found.append(Measured(curve, points, cropped))
@@ -83,7 +79,8 @@ def among(curve: Curve) -> str:
     return str(curve.runs[0]).rstrip("/").rsplit("/", 1)[-1]
 
 
-def _point(records: list[dict], length: int, level: dict | None, lowest: float) -> Point:
+def _point(records: list[dict], length: int, band: tuple | None, lowest: float) -> Point:
+    """`band` is (low, high, what it is) of the curve there; None for cropped context."""
     bad = next((r for r in records if r["status"] != "ok"), None)
     if bad is not None:
         reason = bad.get("reason") or bad["status"]
@@ -91,15 +88,16 @@ def _point(records: list[dict], length: int, level: dict | None, lowest: float) 
     first = records[0]
     values = [r["nll"] for r in records]
     nll = sum(values) / len(values)
-    low, high, interval = first["ci_low"], first["ci_high"], TEXT
-    if len(values) > 1:
-        low, high = min(values), max(values)
-        interval = f"{RANGE} of {len(values)} seeds"
-    if level is not None and level.get("ci_low") is not None:
-        low, high, interval = level["ci_low"], level["ci_high"], TEXT
-        if len(values) > 1:
-            seeds = f"{min(values):.3f} – {max(values):.3f}"
-            interval = f"{SEEDS_AND_TEXT}; {len(values)} seeds span {seeds} nats"
+    if band is None:
+        alone = (first["ci_low"], first["ci_high"], "text")
+        band = alone if len(values) == 1 else (min(values), max(values), "range")
+    low, high, kind = band
+    interval = {"text": TEXT, "seeds and text": SEEDS_AND_TEXT, "range": RANGE}[kind]
+    if len(values) > 1 and kind == "range":
+        interval += f" of {len(values)} seeds"
+    elif len(values) > 1:
+        seeds = f"{min(values):.3f} – {max(values):.3f}"
+        interval += f"; {len(values)} seeds span {seeds} nats"
     if low is None:
         interval = ""
     bits = first.get("bits_per_byte")

@@ -30,7 +30,7 @@ def write_report(records: list[dict], out_dir: str | os.PathLike) -> None:
         for name in ("statistics", "diagnostics")
     )
     if not (out_dir / "curves.svg").exists():
-        plot_curves(curves, out_dir)
+        plot_curves(curves, out_dir, statistics)
     views = losses.views(curves, statistics)
     data = {
         "curves": [view for view in views if view["name"] != "position"],

@@ -13,7 +13,7 @@ from evaluation.report.markup import data_block, tag
 from evaluation.report.measured import measured
 from evaluation.styles import SCHEME_STYLE
 
-PARTS = ["curves", "matrix", "differences", "positions", "diagnostics", "probes", "runs"]
+PARTS = ["curves", "diagnostics", "matrix", "differences", "positions", "probes", "runs"]
 
 
 class Page(HTMLParser):
@@ -182,7 +182,7 @@ def test_it_copes(tmp_path, records, expected):
 def test_statistics_and_diagnostics_alone(tmp_path):
     context = [row for row in samples.statistics() if row["kind"] == "context"]
     page = parts(samples.loss_records(), tmp_path, context, samples.diagnostics()[:4])
-    assert page.sections == ["curves", "matrix", "differences", "diagnostics", "runs"]
+    assert page.sections == ["curves", "diagnostics", "matrix", "differences", "runs"]
     assert "Row minus column" not in page.text
 
 

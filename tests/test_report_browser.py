@@ -100,7 +100,7 @@ NAMED = f"{CURVES}.data.filter((trace) => trace.name)"
 def test_every_plot_is_drawn(chromium, page):
     with opened(chromium, page) as driver:
         kinds = "[...document.querySelectorAll('figure')].map((f) => f.dataset.plot)"
-        wanted = ["curves", "position", "diagnostics", "probes"]
+        wanted = ["curves", "diagnostics", "position", "probes"]
         assert waited(driver, kinds, wanted) == wanted
         for kind in wanted:
             lines = "path.js-line" if kind != "diagnostics" else ".hm image, .hm path, image"

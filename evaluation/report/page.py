@@ -41,10 +41,10 @@ def write_report(records: list[dict], out_dir: str | os.PathLike) -> None:
     tables = losses.tables(curves, statistics)
     found = [
         sections.curves(curves, data["curves"], out_dir / "curves.svg"),
+        sections.diagnostics(data["diagnostics"], attention),  # they explain the curves
         sections.matrix([pair for pair in tables if pair[0] != "position"]),
         sections.differences(statistics),
         sections.positions(data["position"], [pair for pair in tables if pair[0] == "position"]),
-        sections.diagnostics(data["diagnostics"], attention),
         sections.probes(data["probes"], records),
         sections.runs(records),
     ]

@@ -51,13 +51,31 @@ def set_screen(driver, size=DESKTOP, scheme="light", script=True):
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
 
 
+def waited(driver, script, wanted, *arguments):
+    """The value of the script once it is what is wanted, or what it still is after 30 seconds."""
+    for _ in range(300):
+        found = driver.execute_script(f"return {script}", *arguments)
+        if found == wanted:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def load(driver, path):
+    """Opens the page and waits for all of it: the driver has been seen to return before."""
+    driver.execute_script("window.before = true")
+    driver.get(path.as_uri())
+    ready = "!window.before && document.readyState === 'complete'"
+    assert waited(driver, ready, True) is True
+
+
 @contextmanager
 def opened(driver, path, **screen):
     """The page, and at the end that it asked for nothing but itself and logged no message."""
     set_screen(driver, **screen)
     for kind in ("browser", "performance"):
         driver.get_log(kind)  # what an earlier page left
-    driver.get(path.as_uri())
+    load(driver, path)
     yield driver
     assert driver.get_log("browser") == []
     asked = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
@@ -67,16 +85,6 @@ def opened(driver, path, **screen):
     assert path.as_uri() in urls
     assert [url for url in urls if not url.startswith(("file:", "data:", "blob:"))] == []
     set_screen(driver)
-
-
-def waited(driver, script, wanted, *arguments):
-    """The value of the script once it is what is wanted, or what it still is after five seconds."""
-    for _ in range(50):
-        found = driver.execute_script(f"return {script}", *arguments)
-        if found == wanted:
-            break
-        time.sleep(0.1)
-    return found
 
 
 def choose(driver, name, value):
@@ -183,11 +191,8 @@ def test_a_point_tells_its_interval_and_counts_under_the_mouse(chromium, page):
         mouse.w3c_actions.pointer_action.move_to_location(round(x), round(y))
         mouse.perform()
         label = f"{CURVES}.querySelector('.hoverlayer').textContent"
-        for _ in range(50):
-            words = driver.execute_script(f"return {label}")
-            if words:
-                break
-            time.sleep(0.1)
+        assert waited(driver, f"{label} !== ''", True) is True
+        words = driver.execute_script(f"return {label}")
         for part in ("rope", "length 256: 16.945 perplexity", "95 % interval for seeds and text"):
             assert part in words
         for part in (
@@ -292,7 +297,7 @@ def test_hostile_names_do_nothing(chromium, tmp_path):
 
 def test_without_scripts_picture_and_tables_remain(chromium, page):
     set_screen(chromium, script=False)
-    chromium.get(page.as_uri())
+    load(chromium, page)
     height = chromium.find_element("css selector", "noscript svg, .picture svg").size["height"]
     assert height > 300
     tables = chromium.find_elements("css selector", ".choice table")

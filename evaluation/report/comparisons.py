@@ -6,7 +6,9 @@ from evaluation.report.grids import NOTHING, Cell, grid, scale
 from evaluation.report.markup import Markup, breakable, join, tag
 from evaluation.tables import counted, span
 
-WIDEST = 1.0  # nats; larger differences are shaded alike, or one outlier would pale all others
+# The difference that is shaded most, in nats: less, and trifles look grave; more, and one outlier
+# pales all others.
+LEAST, MOST = 0.1, 1.0
 FAINTEST = 0.12  # the shade of the smallest difference that is decided
 
 
@@ -21,8 +23,9 @@ def differences(statistics: list[dict]) -> Markup | None:
         chosen = [row for row in rows if row["length"] == length]
         pairs = {(row["a"], row["b"]): row for row in chosen}
         labels = list(dict.fromkeys(name for pair in pairs for name in pair))
-        largest = max(abs(row["difference"]) for row in chosen) or WIDEST
-        more, largest = " or more" if largest > WIDEST else "", min(largest, WIDEST)
+        largest = max(abs(row["difference"]) for row in chosen)
+        more = " or more" if largest > MOST else ""
+        largest = min(max(largest, LEAST), MOST)
         body = [
             (breakable(label), [_difference(pairs, label, other, largest) for other in labels])
             for label in labels

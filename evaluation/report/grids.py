@@ -58,11 +58,11 @@ def scale(low: str, high: str, kind: str = "") -> Markup:
     return tag("p", tag("span", low), bar, tag("span", high), class_="key")
 
 
-def shades(values: list[float], widest: float) -> tuple[float, float]:
-    """The figures at which a table's shading begins and ends: at most `widest` apart."""
+def shades(values: list[float], least: float, most: float) -> tuple[float, float]:
+    """The figures at which a table's shading begins and ends: from `least` to `most` apart."""
     if not values:
         return 0.0, 1.0
-    return min(values), min(max(values), min(values) + widest)
+    return min(values), min(values) + min(max(max(values) - min(values), least), most)
 
 
 def shade(value: float, low: float, high: float) -> float:

@@ -17,7 +17,9 @@ READING = {
     "length is the attention span, a segment and the memory of the tokens before it. The memory "
     "has itself seen further back, layer by layer.",
 }
-WIDEST = 3.0  # nats from the lightest to the darkest cell; more, and the others all look alike
+# Nats from the lightest to the darkest cell: fewer, and trifles look grave; more, and the others
+# all look alike.
+LEAST, MOST = 0.25, 3.0
 
 
 def views(records: list[dict], statistics: list[dict]) -> list[dict]:
@@ -91,7 +93,7 @@ def _table(block: Block, curves: list[Measured]) -> Markup:
     columns = [block.header(column) for column in block.columns]
     cropped = sorted({m.cropped.length for m in curves if m.cropped})
     known = [p.nll for m in curves for p in m.points if p.nll is not None and p.length in lengths]
-    low, high = shades(known, WIDEST)
+    low, high = shades(known, LEAST, MOST)
     rows = []
     for m in curves:
         at = {p.length: p for p in m.points}

@@ -3,7 +3,7 @@
 const BELOW = 74; // pixels of a map's title, tick labels and axis title
 
 // maps: [title, x names, y names, z rows, hover rows]
-function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap }) {
+function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap, left }) {
   const colours = theme();
   const width = canvas.clientWidth || 600;
   const columns = Math.max(1, Math.min(maps.length, Math.floor(width / narrowest)));
@@ -13,20 +13,20 @@ function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap })
   const height = rows * (each + BELOW);
   const traces = [];
   const more = {
-    margin: { l: 46, r: 8, t: 28, b: 46 },
+    margin: { l: left, r: 8, t: 28, b: 46 },
     annotations: [],
     hovermode: "closest",
     dragmode: false,
   };
-  const across = width - 54; // less the margins
+  const across = width - left - 8; // less the margins
   const wide = (across - (columns - 1) * gap) / columns;
   const inner = height - BELOW; // less the margins
   maps.forEach(([title, x, y, z, hover], k) => {
     const column = k % columns;
     const row = Math.floor(k / columns);
     const id = k ? k + 1 : "";
-    const left = (column * (wide + gap)) / across;
-    const right = left + wide / across;
+    const start = (column * (wide + gap)) / across;
+    const end = start + wide / across;
     const top = 1 - (row * (each + BELOW)) / inner;
     const bottom = Math.max(top - each / inner, 0);
     traces.push({
@@ -56,7 +56,7 @@ function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap })
     };
     more[`xaxis${id}`] = {
       ...axis,
-      domain: [left, right],
+      domain: [start, end],
       anchor: `y${id}`,
       fixedrange: true,
       title: { text: xTitle, standoff: 4, font: { size: 11, color: colours.quiet } },
@@ -73,7 +73,7 @@ function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap })
     };
     more.annotations.push({
       text: `<b>${text(shortened(title, Math.floor(wide / 8)))}</b>`,
-      x: left,
+      x: start,
       y: top,
       xref: "paper",
       yref: "paper",
@@ -83,7 +83,10 @@ function drawMaps(canvas, maps, { range, xTitle, yTitle, cell, narrowest, gap })
       font: { size: 13, color: colours.ink },
     });
   });
-  Plotly.react(canvas, traces, layout(colours, height, more), config(width));
+  Plotly.react(canvas, traces, layout(colours, height, more), {
+    ...config(width),
+    displayModeBar: false,
+  });
 }
 
 // The key to the colours, below the maps: cividis, which readers of every colour vision can order.
@@ -162,6 +165,7 @@ class DiagnosticMaps {
       cell: 30,
       narrowest: 150,
       gap: 30,
+      left: 46,
     });
     const words = (value) => String(Number(value.toPrecision(3)));
     this.key.replaceChildren(colourKey(words(range[0]), words(range[1])));
@@ -219,6 +223,7 @@ class DepthMaps {
       cell: 26,
       narrowest: 210,
       gap: 56,
+      left: 62,
     });
     this.caption.textContent =
       "Share of answers wholly right; depth 0 % is the start of the window, farthest from the question.";

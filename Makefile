@@ -35,7 +35,7 @@ test: $(STAMP)  ## run the tests
 slow: $(STAMP)  ## run the tests left out of `make test`: marked slow or network
 	$(PYTEST) -m "slow or network" || test $$? -eq 5  # 5: no test is marked so
 
-browser: $(STAMP)  ## open the report in Chromium (/usr/bin/chromium and chromedriver, as Debian has them)
+browser: $(STAMP)  ## try the pages in Chromium (/usr/bin/chromium and chromedriver, as Debian has them)
 	$(BIN)/python -m pytest -n 0 -m browser
 
 smoke: $(STAMP)  ## a tiny study from training to pictures, thrown away afterwards

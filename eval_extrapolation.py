@@ -4,12 +4,14 @@
     python eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn:factor=8,beta_fast=16 --out=runs/report
 
 Writes OUT/records.jsonl, curves.csv, targets.npz, statistics.jsonl, curves.png, curves.svg and
-report.html, and prints the table. The exit status is not 0 if a point ran out of memory, was not finite or failed.
+report.html, with --diagnostics also diagnostics.jsonl, and prints the table. The exit status is not
+0 if a point ran out of memory, was not finite or failed.
 """
 
 import dataclasses
 import re
 import sys
+import time
 
 from absl import flags
 
@@ -22,7 +24,7 @@ SCHEMES = flags.DEFINE_string(
 )
 LENGTHS = flags.DEFINE_string("lengths", "", "tokens (default: 1, 2, 4, 8, 16 training lengths)")
 PROTOCOLS = flags.DEFINE_string(
-    "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent"
+    "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent, and probe:TASK"
 )
 STRIDE = flags.DEFINE_integer("stride", None, "tokens between the windows of fixed and sliding")
 TARGETS = flags.DEFINE_integer(
@@ -30,6 +32,11 @@ TARGETS = flags.DEFINE_integer(
 )
 CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best, or a step")
 TEXT = flags.DEFINE_string("text", "", "files to score instead of the run's test documents")
+DIAGNOSTICS = flags.DEFINE_boolean(
+    "diagnostics",
+    False,
+    "also write what attention does at each length of fixed: diagnostics.jsonl",
+)
 APPEND = flags.DEFINE_boolean("append", False, "add to the records that OUT already holds")
 
 BATCH_SIZE = 32  # windows per call of the model, which divides long ones further
@@ -54,15 +61,17 @@ def main() -> int:
     with command.reporting():
         command.require(runs=RUNS.value, out=OUT.value)
         from evaluation.append import load_earlier, not_measured_again
+        from evaluation.diagnostics import read_diagnostics, standing, write_diagnostics
         from training.checkpoint import absolute
 
         out = absolute(OUT.value)
         curves = plan()
         earlier, earlier_targets = load_earlier(out) if APPEND.value else ([], {})
+        earlier_diagnostics = read_diagnostics(out) if APPEND.value else []
         out.mkdir(parents=True, exist_ok=True)
     import evaluation
 
-    records, targets, interrupted = [], {}, False
+    records, targets, diagnostics, interrupted = [], {}, [], False
     for curve in curves:
         try:
             measured, mine = measure(curve)
@@ -77,21 +86,39 @@ def main() -> int:
             for key in {**kept_targets, **targets}
         }
         evaluation.write_records(out, kept + records, together)
+        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
+        try:
+            diagnostics += diagnose(curve, measured)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
     if not records:
         return 130
-    from evaluation.plots import plot_curves
-    from evaluation.report import write_report
-
-    statistics = evaluation.compare(kept + records, together)
-    evaluation.write_statistics(out, statistics)
-    plot_curves(kept + records, out, statistics)
-    write_report(kept + records, out)
+    draw(kept + records, together, out)
     print(evaluation.format_table(kept + records))
-    print(f"\n{out}/report.html shows the curves; records.jsonl holds every figure")
+    print(f"\n{out}/report.html shows it all; records.jsonl holds every figure")
     if interrupted:
         print("interrupted: what was measured before is written", file=sys.stderr)
         return 130
     return int(any(r["status"] in FAILURES for r in records))
+
+
+def draw(records: list[dict], targets: dict, out) -> None:
+    """What is made of all records: statistics.jsonl, the pictures, and the report of everything."""
+    import evaluation
+    from evaluation.plots import plot_curves
+    from evaluation.probe_plot import plot_probes
+    from evaluation.probes import is_probe
+    from evaluation.report import write_report
+
+    losses = [r for r in records if not is_probe(r)]
+    statistics = evaluation.compare(losses, targets)
+    evaluation.write_statistics(out, statistics)
+    if losses:
+        plot_curves(losses, out, statistics)
+    plot_probes([r for r in records if is_probe(r)], out)
+    write_report(records, out)
 
 
 def plan() -> list[Curve]:
@@ -99,11 +126,16 @@ def plan() -> list[Curve]:
     import posenc
     from evaluation import arguments
     from evaluation.model import ModelScore
+    from evaluation.probes import PREFIX, task_name
     from training.checkpoint import load_run
 
     names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
     protocols = [name.strip() for name in PROTOCOLS.value.split(",") if name.strip()]
     command.require(runs=names, protocols=protocols)
+    if DIAGNOSTICS.value and "fixed" not in protocols:
+        raise ValueError(
+            f"protocols={PROTOCOLS.value}: --diagnostics reads the windows of fixed; add it"
+        )
     runs = {}  # by folder: ./a and a are one run
     for name in names:
         run = load_run(name, CHECKPOINT.value)
@@ -125,12 +157,17 @@ def plan() -> list[Curve]:
             score = ModelScore(run.model_config, position, run.params)
             targets = TARGETS.value or min(32, *lengths)
             for protocol in dict.fromkeys(protocols):
-                arguments.checked(
-                    lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
-                )
+                if protocol.startswith(PREFIX):
+                    task_name(protocol, run.tokenizer)
+                else:
+                    arguments.checked(
+                        lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
+                    )
                 curves.append(Curve(name, run, scheme, score, protocol, lengths, targets, []))
     texts = {}
     for curve in curves:
+        if curve.protocol.startswith(PREFIX):
+            continue  # it makes its own questions
         if curve.name not in texts:
             texts[curve.name] = read_documents(curve.run)
         curve.documents = texts[curve.name]
@@ -190,6 +227,7 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
     from tqdm import tqdm
 
     import evaluation
+    from evaluation.probes import PREFIX, probe
 
     run, score = curve.run, curve.score
     targets = {}
@@ -201,19 +239,22 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
             bar.total = total
             bar.update(done - bar.n)
 
-        found = evaluation.sweep(
-            score,
-            curve.documents,
-            curve.lengths,
-            protocol=curve.protocol,
-            stride=STRIDE.value,
-            targets=curve.targets,
-            batch_size=BATCH_SIZE,
-            train_length=run.config.train.length,
-            token_bytes=run.tokenizer.token_bytes,
-            details=targets,
-            progress=advance,
-        )
+        if curve.protocol.startswith(PREFIX):
+            found = probe(score, curve.protocol, curve.lengths, run.tokenizer, BATCH_SIZE, advance)
+        else:
+            found = evaluation.sweep(
+                score,
+                curve.documents,
+                curve.lengths,
+                protocol=curve.protocol,
+                stride=STRIDE.value,
+                targets=curve.targets,
+                batch_size=BATCH_SIZE,
+                train_length=run.config.train.length,
+                token_bytes=run.tokenizer.token_bytes,
+                details=targets,
+                progress=advance,
+            )
     shared = curve.protocol == "position"  # one pass, whose seconds every bucket carries
     seconds = found[0]["seconds"] if shared else sum(r["seconds"] for r in found)
     print(f"{title}: {len(found)} records in {seconds:.1f} s", file=sys.stderr, flush=True)
@@ -231,6 +272,33 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
         {**r, **about, "factor": score.factor(n) if n else None}
         for r, n in zip(found, at, strict=True)
     ], targets
+
+
+def diagnose(curve: Curve, records: list[dict]) -> list[dict]:
+    """What attention does in a few windows of a fixed curve, at each length with a figure."""
+    if not DIAGNOSTICS.value or curve.protocol != "fixed":
+        return []
+    from evaluation import Undefined, diagnostics
+
+    run, began, rows = curve.run, time.perf_counter(), []
+    about = {"run": curve.name, "scheme": curve.scheme, "seed": run.config.seed}
+    chosen = diagnostics.windows(curve.documents, curve.lengths, STRIDE.value, curve.targets)
+    for r in records:
+        if r["protocol"] == "fixed" and r["status"] == "ok":
+            tokens = chosen[r["length"]]
+            try:
+                found = diagnostics.diagnose(curve.score, run.model_config, tokens, curve.targets)
+            except (Undefined, MemoryError, RuntimeError) as error:  # jax's own are RuntimeErrors
+                reason = " ".join(str(error).split())[:300]
+                title = f"{curve.name}  {curve.scheme}"
+                print(f"note: {title}: no diagnostics at {r['length']}: {reason}", file=sys.stderr)
+                continue
+            rows += [about | row for row in found]
+    seconds = time.perf_counter() - began
+    print(
+        f"{curve.name}  {curve.scheme}  diagnostics: {seconds:.1f} s", file=sys.stderr, flush=True
+    )
+    return rows
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import dataclasses
 import os
 
-from data.synthetic import TASKS
+from data.synthetic import parse_task
 from data.tokenizer import check_tokenizer_name
 
-SOURCES = "shakespeare, files:PATH_OR_GLOB, hf:NAME/CONFIG, jax_source or synthetic:TASK"
+SOURCES = "shakespeare, files:PATH_OR_GLOB, hf:NAME/CONFIG, jax_source or synthetic:TASK[:LENGTH]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +75,10 @@ def _check_source(field: str, value: str) -> None:
     if kind in ("files", "hf") and rest:
         return
     if kind == "synthetic" and colon:
-        if rest not in TASKS:
-            raise ValueError(
-                f'data.{field}="{value}": unknown task "{rest}"; give {", ".join(TASKS)}'
-            )
+        try:
+            parse_task(rest)
+        except ValueError as error:
+            raise ValueError(f'data.{field}="{value}": {error}') from None
         return
     raise ValueError(f'data.{field}="{value}" is no source; give {SOURCES}')
 

@@ -53,9 +53,10 @@ def open_source(field: str, config: DataConfig, cache: Path) -> Source:
         case "jax_source":
             return _jax_source()
         case _:
+            description, key = synthetic.describe(rest)
             return Source(
-                description=f"synthetic task {rest} ({synthetic.DOCUMENTS} generated documents)",
-                key={"synthetic": rest, "format": synthetic.FORMAT},
+                description=description,
+                key=key,
                 documents=lambda: synthetic.synthetic_documents(rest),
             )
 

@@ -20,6 +20,28 @@ CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
 BLOCK_BYTES = 2**22  # float32 attention logits of one block of query rows
 
 
+def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
+    """The nll of tokens[:, 1:], float32 [B, ℓ], nats."""
+    return optax.softmax_cross_entropy_with_integer_labels(
+        window_logits(model, tokens), tokens[:, 1:]
+    )
+
+
+def token_predictions(model: models.Transformer, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The nll of tokens[:, 1:] and whether each is the most probable token, both [B, ℓ]."""
+    logits, targets = window_logits(model, tokens), tokens[:, 1:]
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return nll, jnp.argmax(logits, axis=-1) == targets
+
+
+def window_logits(model: models.Transformer, tokens: jax.Array) -> jax.Array:
+    """The logits of tokens[:, 1:], float32 [B, ℓ, V]."""
+    inputs = tokens[:, :-1]
+    B, T = inputs.shape
+    positions = models.row_positions(model.scheme, T, draws(tokens))
+    return model(inputs, positions, block=query_rows(model, B, T, T))
+
+
 class ModelScore:
     """score(tokens int32 [B, ℓ+1]) -> float32 [B, ℓ]: nats per token, compiled once for each
     length.
@@ -47,27 +69,40 @@ class ModelScore:
         return next((float(scale) for scale in scales if scale is not None), None)
 
     def __call__(self, tokens: np.ndarray) -> np.ndarray:
+        return self._in_chunks(tokens, token_nll)
+
+    def predictions(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(nats float32 [B, ℓ], bool [B, ℓ]: whether the target is the most probable token)."""
+        return self._in_chunks(tokens, token_predictions)
+
+    def _in_chunks(self, tokens: np.ndarray, measure: Callable):
+        """`measure` of all rows, as many at a time as CHUNK_TOKENS allows."""
         B, length = tokens.shape[0], tokens.shape[1] - 1
         rows = min(B, max(1, CHUNK_TOKENS // length))
-        run = self.at(length, rows)
+        run = self.at(length, rows, measure)
         # The last batch is filled up with repeats of its last row: those are scored once.
         different = np.flatnonzero((tokens != tokens[-1]).any(axis=1))
         used = different[-1] + 2 if different.size else 1
         chunks = []
         for start in range(0, used, rows):
             chunk = tokens[np.minimum(np.arange(start, start + rows), B - 1)]
-            chunks.append(run(self.params, chunk)[: B - start])
-        nll = np.concatenate([np.asarray(chunk) for chunk in chunks])[:used]
-        return np.concatenate([nll, np.repeat(nll[-1:], B - used, axis=0)])
+            chunks.append(run(self.params, chunk))
 
-    def at(self, length: int, rows: int):
-        """The compiled function of rows of one length."""
-        if (length, rows) not in self.compiled:
+        def joined(*parts: jax.Array) -> np.ndarray:
+            found = np.concatenate([np.asarray(part) for part in parts])[:used]
+            return np.concatenate([found, np.repeat(found[-1:], B - used, axis=0)])
+
+        return jax.tree.map(joined, *chunks)
+
+    def at(self, length: int, rows: int, measure: Callable = token_nll):
+        """The compiled `measure` (token_nll or token_predictions) of rows of one length."""
+        key = (measure.__name__, length, rows)
+        if key not in self.compiled:
             graph = self.graph(length)
-            self.compiled[length, rows] = jax.jit(
-                lambda params, tokens: token_nll(models.merge(graph, params), tokens)
+            self.compiled[key] = jax.jit(
+                lambda params, tokens: measure(models.merge(graph, params), tokens)
             )
-        return self.compiled[length, rows]
+        return self.compiled[key]
 
     def graph(self, length: int) -> nnx.GraphDef:
         """The static part of the model at this length. Undefined where its scheme is not."""
@@ -121,15 +156,6 @@ class ModelScore:
             return np.concatenate(losses)[: len(tokens)], kept
 
         return initial_state, step
-
-
-def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
-    """The nll of tokens[:, 1:], float32 [B, ℓ], nats."""
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    B, T = inputs.shape
-    positions = models.row_positions(model.scheme, T, draws(tokens))
-    logits = model(inputs, positions, block=query_rows(model, B, T, T))
-    return optax.softmax_cross_entropy_with_integer_labels(logits, targets)
 
 
 def segment_nll(

@@ -165,7 +165,7 @@ def _losses(
                 raise ValueError(f"score returned shape {block.shape}, expected {expected}")
             block = block.astype(np.float64)
         except Exception as error:
-            return *_trouble(error), None
+            return *trouble(error), None
         for row, w in zip(live, windows[live], strict=True):
             # target t stands in column t - read - 1
             part = block[row, plan.first[w] - read[w] - 1 : plan.stop[w] - read[w] - 1]
@@ -193,7 +193,7 @@ def _with_memory(score: Score, plan: Plan) -> Callable[[np.ndarray, np.ndarray],
     return run
 
 
-def _trouble(error: Exception) -> tuple[str, str]:
+def trouble(error: Exception) -> tuple[str, str]:
     """(status, reason in one line) of an exception raised while scoring."""
     text = " ".join(str(error).split())
     if isinstance(error, Undefined):

@@ -11,6 +11,7 @@ MARKS = {
     "failed": "failed",
 }
 UNITS = "nll in nats per token"
+ACCURACY = "share of answers wholly right"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Block:
     columns: list[tuple[str, int]]
     rows: list[tuple[str, str, list[dict | None]]]
     train_lengths: set[int]
+
+    @property
+    def units(self) -> str:
+        """What its figures are."""
+        return ACCURACY if self.protocol.startswith("probe:") else UNITS
 
     def header(self, column: tuple[str, int]) -> str:
         """The length, marked where it is a training length, or the length of cropped context."""
@@ -68,6 +74,8 @@ def _power_of_two(n: int) -> bool:
 
 def _facts(protocol: str, records: list[dict]) -> str:
     measured = [r for r in records if r["status"] == "ok"]
+    if measured and "accuracy" in measured[0]:
+        return f"{counted((r['answers'] for r in measured), 'question')} at each length"
     parts = [f"stride {span(r['stride'] for r in records)}"]
     if measured:
         parts.append(counted((r["tokens_scored"] for r in measured), "target"))
@@ -126,7 +134,7 @@ def format_table(records: list[dict]) -> str:
         header = ["run", "scheme", *map(block.header, block.columns)]
         body = [[str(run), str(scheme), *map(_cell, cells)] for run, scheme, cells in block.rows]
         widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
-        lines.append(f"{block.protocol}: {UNITS}, {block.facts}")
+        lines.append(f"{block.protocol}: {block.units}, {block.facts}")
         for row in [header, *body]:
             names = [text.ljust(width) for text, width in zip(row[:2], widths, strict=False)]
             figures = [text.rjust(w) for text, w in zip(row[2:], widths[2:], strict=True)]
@@ -140,4 +148,6 @@ def format_table(records: list[dict]) -> str:
 def _cell(record: dict | None) -> str:
     if record is None:
         return "-"
-    return f"{record['nll']:.3f}" if record["status"] == "ok" else MARKS[record["status"]]
+    if record["status"] != "ok":
+        return MARKS[record["status"]]
+    return f"{record.get('accuracy', record['nll']):.3f}"

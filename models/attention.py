@@ -8,7 +8,12 @@ T = S in training, a block of rows in long evaluation, one row against the cache
 import jax
 import jax.numpy as jnp
 
+from models.average import average
 from posenc import Scheme
+from posenc.composition import overrides
+
+# What a fused kernel knows nothing of: it sees queries, keys and values, and masks by order.
+UNFUSED = ("bias", "content", "value", "visible", "sink_positions")
 
 
 def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
@@ -19,15 +24,17 @@ def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
     return seen
 
 
-def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
-    """Query rows of one sequence against its keys.
+def attention_logits(
+    scheme: Scheme, q, k, q_pos, k_pos, q_segment=None, k_segment=None
+) -> tuple[jax.Array, jax.Array]:
+    """What the softmax of query rows of one sequence is taken of: (logits [H, T, S], seen [T, S]).
 
-    q [T, H, K]; k [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); v [S, G, V],
-    where V need not be K; q_pos [T], k_pos [S] int32; segments likewise or None. Returns [T, H, V]
-    in v's dtype. Logits and softmax are float32.
+    q [T, H, K]; k [S, G, K], raw (`scheme.query` and `scheme.key` are applied here); q_pos [T],
+    k_pos [S] int32; segments likewise or None. Logits are float32, and float32's lowest number
+    where `seen`, bool, is False.
     """
     T, H, K = q.shape
-    S, G, V = v.shape
+    S, G, _ = k.shape
     repeats = H // G
     seen = visible(q_pos, k_pos, q_segment, k_segment)  # [T, S]
     window = scheme.visible(q_pos, k_pos)
@@ -49,12 +56,18 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
         logits = jnp.where((k_pos < scheme.sinks)[None, None], scores(as_seen_by_sinks), logits)
     # A finite floor: a row that sees nothing (a filler) must not turn to NaN and spoil the gradient
     # of others.
-    logits = jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min)
-    w = jax.nn.softmax(logits, axis=-1)  # [H, T, S] float32
-    grouped = w.astype(v.dtype).reshape(G, repeats, T, S)
-    out = jnp.einsum("grts,sgv->tgrv", grouped, v, preferred_element_type=jnp.float32)
-    out = out.reshape(T, H, V)
-    extra = scheme.value(w, q_pos, k_pos)
+    return jnp.where(seen[None], logits, jnp.finfo(jnp.float32).min), seen
+
+
+def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
+    """Query rows of one sequence against its keys.
+
+    As `attention_logits`, with v [S, G, V], where V need not be K. Returns [T, H, V] in v's dtype.
+    """
+    logits, _ = attention_logits(scheme, q, k, q_pos, k_pos, q_segment, k_segment)
+    out = average(logits, v)
+    # Most schemes leave the weights alone, and then nothing computes them.
+    extra = scheme.value(jax.nn.softmax(logits, axis=-1), q_pos, k_pos)
     return (out if extra is None else out + extra).astype(v.dtype)
 
 
@@ -89,8 +102,11 @@ def attend(
 
     Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T]
     and [B, S], or None for one segment. With `block`, T is worked through in blocks of that many
-    query rows.
+    query rows. On a GPU, a scheme that acts on queries and keys alone is left to the fused kernel
+    of `jax.nn.dot_product_attention`, where that has one for the dtype and shapes.
     """
+    if fusible(scheme, q, k, v, q_segment) and jax.default_backend() == "gpu":
+        return attend_fused(scheme, q, k, v, q_pos, k_pos)
     blocked = block is not None and block < q.shape[1]
 
     def one(q, k, v, q_pos, k_pos, q_segment, k_segment):
@@ -101,3 +117,26 @@ def attend(
     axes = (0, 0, 0, 0 if q_pos.ndim == 2 else None, 0 if k_pos.ndim == 2 else None)
     axes += (None, None) if q_segment is None else (0, 0)
     return jax.vmap(one, in_axes=axes)(*args)
+
+
+def fusible(scheme: Scheme, q, k, v, q_segment=None) -> bool:
+    """Whether cuDNN's attention computes the same: whole sequences in half precision, masked by order only."""
+    return (
+        not any(overrides(scheme, hook) for hook in UNFUSED)
+        and q_segment is None
+        and q.shape[1] == k.shape[1]
+        and q.dtype in (jnp.bfloat16, jnp.float16)
+        and k.shape == v.shape
+        and q.shape[-1] % 8 == 0
+        and q.shape[-1] <= 128
+    )
+
+
+def attend_fused(scheme: Scheme, q, k, v, q_pos, k_pos) -> jax.Array:
+    """`attend` by cuDNN's flash attention, whose memory grows with T and not with its square.
+
+    Positions increase along a row, so that to mask by order is to mask by position.
+    """
+    q = jax.vmap(scheme.query, in_axes=(0, 0 if q_pos.ndim == 2 else None))(q, q_pos)
+    k = jax.vmap(scheme.key, in_axes=(0, 0 if k_pos.ndim == 2 else None))(k, k_pos)
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")

@@ -47,6 +47,12 @@ class Decoupled(Scheme):
         return self.scheme.sink_positions(q_pos)
 
 
+def turned(scheme: Scheme, rotary, positions) -> jax.Array:
+    """The raw rotary key [B, S, R] as queries meet it, [B, S, 1, R]: one head that all share."""
+    axes = (0, 0 if positions.ndim == 2 else None)
+    return jax.vmap(scheme.key, in_axes=axes)(rotary[:, :, None], positions)
+
+
 class LatentAttention(nnx.Module):
     """logits = (q_content·k_content + q_rotary·k_rotary)/√(K + R), k_rotary being one head that all share.
 
@@ -70,6 +76,27 @@ class LatentAttention(nnx.Module):
 
     def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
         """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+        B, T, D = x.shape
+        q, latent, rotary = self.project(x)
+        k_positions, k_segments = positions, segments
+        if cache is not None:
+            new = {"latent": latent, "rotary": rotary}
+            cache, k_positions, k_segments = extend(cache, new, positions, segments)
+            latent, rotary = cache["latent"], cache["rotary"]
+        rotary = turned(scheme, rotary, k_positions)
+        form = self.naive if cache is None else self.absorbed
+        where = (positions, k_positions, segments, k_segments, block)
+        y = form(Decoupled(scheme, self.config.rope_size), q, latent, rotary, where)  # [B, T, H, K]
+        return self.out(y.reshape(B * T, -1)).reshape(B, T, D), cache
+
+    def operands(self, x, scheme: Scheme, positions):
+        """What attention without a cache is given: the scheme as it meets q and k [B, T, H, K + R], v [B, T, H, K]."""
+        q, latent, rotary = self.project(x)
+        k, v = self.expand(latent, turned(scheme, rotary, positions))
+        return Decoupled(scheme, self.config.rope_size), q, k, v
+
+    def project(self, x):
+        """Of x [B, T, D]: q [B, T, H, K + R], the normed latent [B, T, C], the raw rotary key [B, T, R]."""
         c = self.config
         B, T, D = x.shape
         H, K, C, R = c.num_heads, c.head_size, c.latent_size, c.rope_size
@@ -78,28 +105,21 @@ class LatentAttention(nnx.Module):
         q = self.query(queries).reshape(B, T, H, K + R)
         made = self.latent(rows)
         latent = self.latent_norm(made[:, :C]).reshape(B, T, C)
-        rotary = made[:, C:].reshape(B, T, R)
-        k_positions, k_segments = positions, segments
-        if cache is not None:
-            new = {"latent": latent, "rotary": rotary}
-            cache, k_positions, k_segments = extend(cache, new, positions, segments)
-            latent, rotary = cache["latent"], cache["rotary"]
-        axes = (0, 0 if k_positions.ndim == 2 else None)
-        rotary = jax.vmap(scheme.key, in_axes=axes)(rotary[:, :, None], k_positions)  # [B, S, 1, R]
-        form = self.naive if cache is None else self.absorbed
-        where = (positions, k_positions, segments, k_segments, block)
-        y = form(Decoupled(scheme, R), q, latent, rotary, where)  # [B, T, H, K]
-        return self.out(y.reshape(B * T, H * K)).reshape(B, T, D), cache
+        return q, latent, made[:, C:].reshape(B, T, R)
 
     def naive(self, scheme: Scheme, q, latent, rotary, where) -> jax.Array:
-        """Keys and values of every head are made from the latent [B, S, C]."""
+        """Attention of keys and values made from the latent."""
+        return attend(scheme, q, *self.expand(latent, rotary), *where)
+
+    def expand(self, latent, rotary):
+        """Keys [B, S, H, K + R] and values [B, S, H, K] of every head, from the latent [B, S, C]."""
         B, S, C = latent.shape
         H, K, R = self.config.num_heads, self.config.head_size, self.config.rope_size
         rows = latent.reshape(B * S, C)
         content = self.key(rows).reshape(B, S, H, K)
         v = self.value(rows).reshape(B, S, H, K)
         k = jnp.concatenate([content, jnp.broadcast_to(rotary, (B, S, H, R))], axis=-1)
-        return attend(scheme, q, k, v, *where)
+        return k, v
 
     def absorbed(self, scheme: Scheme, q, latent, rotary, where) -> jax.Array:
         """Queries are taken to the latent's channels and outputs back from them: no key or value is made."""

@@ -29,17 +29,13 @@ class LinearAttention(MultiHeadAttention):
     def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
         """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
         B, T, D = x.shape
-        H, G, K = self.config.num_heads, self.config.num_kv_heads, self.config.head_size
-        rows = x.reshape(B * T, D)
-        q = self.query(rows).reshape(B, T, H, K)
-        k = self.key(rows).reshape(B, T, G, K)
-        v = self.value(rows).reshape(B, T, G, K)
+        _, q, k, v = self.operands(x, scheme, positions)
         segments = jnp.zeros((B, T), jnp.int32) if segments is None else segments
         before = self.init_cache(self.config, B, T) if cache is None else cache
         one = functools.partial(attend_linear, scheme, min(CHUNK, block or CHUNK))
         axes = (0, 0, 0, 0 if positions.ndim == 2 else None, 0, 0)
         y, after = jax.vmap(one, in_axes=axes)(q, k, v, positions, segments, before)
-        y = self.out(y.reshape(B * T, H * K)).reshape(B, T, D)
+        y = self.out(y.reshape(B * T, -1)).reshape(B, T, D)
         return y, None if cache is None else after
 
     @staticmethod

@@ -24,21 +24,27 @@ class MultiHeadAttention(nnx.Module):
         self.value = Dense(rngs, D, G * K)
         self.out = Dense(rngs, H * K, D, std=(2 * c.num_layers * H * K) ** -0.5)
 
-    def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
-        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+    def operands(self, x, scheme: Scheme, positions):
+        """What attention without a cache is given: the scheme, q [B, T, H, K], raw k and v [B, T, G, K]."""
         B, T, D = x.shape
         H, G, K = self.config.num_heads, self.config.num_kv_heads, self.config.head_size
         rows = x.reshape(B * T, D)
         q = self.query(rows).reshape(B, T, H, K)
         k = self.key(rows).reshape(B, T, G, K)
         v = self.value(rows).reshape(B, T, G, K)
+        return scheme, q, k, v
+
+    def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
+        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+        B, T, D = x.shape
+        _, q, k, v = self.operands(x, scheme, positions)
         k_positions, k_segments = positions, segments
         if cache is not None:
             new = {"k": k, "v": v}
             cache, k_positions, k_segments = extend(cache, new, positions, segments)
             k, v = cache["k"], cache["v"]
         y = attend(scheme, q, k, v, positions, k_positions, segments, k_segments, block)
-        return self.out(y.reshape(B * T, H * K)).reshape(B, T, D), cache
+        return self.out(y.reshape(B * T, -1)).reshape(B, T, D), cache
 
     @staticmethod
     def init_cache(c: ModelConfig, batch: int, length: int) -> Cache:

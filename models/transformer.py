@@ -123,11 +123,7 @@ class Transformer(nnx.Module):
             segments = jnp.zeros((B, T), jnp.int32) if segments is None else segments
         if positions is None:
             positions = self.scheme.positions(T)
-        dtype = jnp.dtype(c.dtype)
-        x = self.embedding[...].astype(dtype)[tokens] * jnp.asarray(c.d_model**0.5, dtype)
-        for scheme in self.posenc.values():
-            rows = (0, 0 if positions.ndim == 2 else None)
-            x = jax.vmap(scheme.embed, in_axes=rows)(x, positions)
+        x = self.embed(tokens, positions)
         keys = (
             [None] * (c.num_layers + 1) if key is None else jax.random.split(key, c.num_layers + 1)
         )
@@ -142,9 +138,27 @@ class Transformer(nnx.Module):
             new.append(layer_cache)
         x = self.norm(x).reshape(B * T, c.d_model)
         head = self.embedding[...].T if c.tie_embeddings else self.head.kernel[...]
-        logits = jnp.matmul(x, head.astype(dtype), preferred_element_type=jnp.float32)
+        logits = jnp.matmul(x, head.astype(c.dtype), preferred_element_type=jnp.float32)
         logits = logits.reshape(B, T, c.vocab_size)
         return logits if cache is None else (logits, new)
+
+    def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+        """What the first block gets, [B, T, D], of tokens [B, T] at positions [T] or [B, T]."""
+        dtype = jnp.dtype(self.config.dtype)
+        x = self.embedding[...].astype(dtype)[tokens]
+        x = x * jnp.asarray(self.config.d_model**0.5, dtype)
+        for scheme in self.posenc.values():
+            rows = (0, 0 if positions.ndim == 2 else None)
+            x = jax.vmap(scheme.embed, in_axes=rows)(x, positions)
+        return x
+
+    def layer_schemes(self) -> list[Scheme]:
+        """The scheme that acts in each block."""
+        layers = zip(self.layer_posenc, self.blocks, strict=True)
+        return [
+            compose({**{name: self.posenc[name] for name in names}, **block.posenc})
+            for names, block in layers
+        ]
 
     def init_cache(self, batch: int, length: int) -> list[Cache]:
         """Room for `length` tokens per layer, in whatever form the attention kind keeps them."""

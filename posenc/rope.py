@@ -30,8 +30,11 @@ def rotate(x: jax.Array, angles: jax.Array, scale: float | jax.Array, pairing: s
     from R on pass unchanged, bit for bit.
     """
     R = 2 * angles.shape[-1]
-    cos = (scale * jnp.cos(angles))[:, None, :]  # [T, 1, R/2]
-    sin = (scale * jnp.sin(angles))[:, None, :]
+    # The product with the identity changes nothing, but it is a step of its own: XLA would otherwise
+    # compute the cosines again for every row, head and layer that they meet.
+    table = jnp.concatenate([scale * jnp.cos(angles), scale * jnp.sin(angles)], axis=-1)
+    table = jnp.dot(table, np.eye(R, dtype=np.float32), precision="highest")  # [T, R]
+    cos, sin = table[:, None, : R // 2], table[:, None, R // 2 :]  # [T, 1, R/2]
     rotated = x[..., :R].astype(jnp.float32)
     if pairing == "half":
         a, b = rotated[..., : R // 2], rotated[..., R // 2 :]

@@ -14,11 +14,17 @@ from test_train import ROOT, tiny, train_to_end
 import evaluation
 import models
 from evaluation import Undefined
+from evaluation.diagnostics import read_diagnostics
 from evaluation.model import ModelScore
 
 FIELDS = (
     "run scheme seed step protocol length stride train_length factor status reason tokens_scored "
     "windows documents clusters min_context nll_sum nll ci_low ci_high ppl bits_per_byte seconds config_hash"
+).split()
+
+DIAGNOSTICS = (
+    "run scheme seed length train_length layer entropy mean_distance beyond first largest_logit "
+    "unseen_angles windows rows"
 ).split()
 
 
@@ -141,7 +147,7 @@ def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs
     before = records(out)
     status, stdout, stderr = command(
         "eval_extrapolation.py", f"--runs={runs}/learned", f"--out={out}", "--append",
-        "--lengths=16,32", "--targets=16",
+        "--lengths=16,32", "--targets=16", "--diagnostics",
     )  # fmt: skip
     assert status == 0, stderr
     found = records(out)
@@ -166,6 +172,34 @@ def test_learned_is_undefined_past_its_table_and_other_runs_can_be_appended(runs
     rows = evaluation.read_statistics(out)  # the earlier runs are in it, from their losses on disk
     labels = {r["label"] for r in rows if r["kind"] == "curve"}
     assert labels == {r["scheme"] for r in found}
+    rows = read_diagnostics(out)  # asked for once, and kept by the evaluation after it
+    assert [(r["run"], r["scheme"], r["seed"], r["length"], r["layer"]) for r in rows] == [
+        (f"{runs}/learned", "learned", 0, 16, 0)
+    ]
+    assert all(list(r) == DIAGNOSTICS for r in rows)
+    assert rows[0]["unseen_angles"] is None and rows[0]["rows"] == 16 * rows[0]["windows"]
+
+
+@pytest.mark.slow
+def test_diagnostics_stand_with_the_curve_they_explain(runs, tmp_path):
+    words = ["eval_extrapolation.py", f"--runs={runs}/rope", f"--out={tmp_path}/out"]
+    words += ["--stride=4096", "--targets=16"]
+    rows = lambda: [
+        (r["scheme"], r["length"], r["unseen_angles"])
+        for r in read_diagnostics(tmp_path / "out")
+        if r["layer"] == 0
+    ]
+    every = ("--schemes=rope,pi", "--lengths=16,64", "--diagnostics")
+    status, _, stderr = command(*words, *every)
+    assert status == 0 and "diagnostics: " in stderr, stderr
+    assert [row[:2] for row in rows()] == [("rope", 16), ("rope", 64), ("pi", 16), ("pi", 64)]
+    assert [row[2] for row in rows()][:1] + [row[2] for row in rows()][2:] == [0, 0, 0]
+    assert rows()[1][2] > 0
+    status, _, stderr = command(*words, "--schemes=pi", "--lengths=16", "--append")
+    assert status == 0 and "diagnostics" not in stderr, stderr
+    assert [row[:2] for row in rows()] == [("rope", 16), ("rope", 64), ("pi", 64)]
+    status, _, stderr = command(*words, "--schemes=pi", "--lengths=16")
+    assert status == 0 and not (tmp_path / "out/diagnostics.jsonl").exists(), stderr
 
 
 @pytest.mark.slow
@@ -204,6 +238,11 @@ def test_segments_are_read_with_a_memory_where_it_is_asked_for(runs, tmp_path):
             ["--lengths=0"], "'0' must be a positive whole number", marks=pytest.mark.slow
         ),
         (["--protocols=fixd"], "fixd"),
+        pytest.param(
+            ["--protocols=disjoint", "--diagnostics"],
+            "--diagnostics reads the windows of fixed",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(["--stride=0"], "stride", marks=pytest.mark.slow),
         (["--targets=17", "--lengths=16"], "targets 17 exceeds the shortest"),
         (["--checkpoint=7"], "no checkpoint 7"),
@@ -270,7 +309,7 @@ def test_filled_up_rows_are_scored_once():
     batch = np.concatenate([rows, np.repeat(rows[-1:], 6, axis=0)])
     calls = []
     run = score.at(8, 1)
-    score.at = lambda length, n: lambda params, t: calls.append(len(t)) or run(params, t)
+    score.at = lambda length, n, measure: lambda params, t: calls.append(len(t)) or run(params, t)
     import evaluation.model as module
 
     old, module.CHUNK_TOKENS = module.CHUNK_TOKENS, 8

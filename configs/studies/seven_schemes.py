@@ -23,7 +23,9 @@ def get_config() -> ConfigDict:
         {"name": "rope", "config": "configs/rope.py"},
         {"name": "pi_tuned", "config": "configs/pi.py", "init_from": "rope"},
     )
-    c.evaluate = "--lengths=64,128,256,512,1024 --stride=4096"  # flags of every evaluation
+    c.evaluate = (
+        "--lengths=64,128,256,512,1024 --stride=4096 --diagnostics"  # flags of every evaluation
+    )
     c.evaluations = (
         {"runs": "sinusoidal,learned,alibi"},
         {"runs": "rope", "schemes": "rope,pi,ntk,dynamic_ntk,yarn"},

@@ -13,7 +13,7 @@ def get_config() -> ConfigDict:
         {"name": "rope", "config": "configs/smoke.py"},
         {"name": "alibi", "config": "configs/smoke.py", "flags": "--config.position=alibi"},
     )
-    c.evaluate = "--lengths=32,64,128 --stride=16384"
+    c.evaluate = "--lengths=32,64,128 --stride=16384 --diagnostics"
     c.evaluations = (
         {"runs": "rope", "schemes": "rope,yarn"},
         {"runs": "alibi"},

@@ -1,0 +1,116 @@
+"""Our curve beside the same curve by Hugging Face transformers, on the same weights: do losses agree, and how long.
+
+    .venv/bin/python train.py --config=configs/rope.py --workdir=runs/rope
+    .venv/bin/python benchmarks/evaluation_speed.py --run=runs/rope [--peers=OTHER/bin/python]
+
+The blocks of `fixed` at each length, read as RoPE, PI, NTK and YaRN: by ours, compiling included, and by
+transformers' Llama without gradients. Points are taken in turn. Writes
+docs/performance/evaluation_speed.jsonl; docs/build.py makes the table of docs/performance.md from it.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from absl import app, flags
+from records import write
+
+RUN = flags.DEFINE_string("run", None, "workdir of a RoPE run with the base model", required=True)
+PEERS_PYTHON = flags.DEFINE_string("peers", sys.executable, "the Python that has transformers")
+BLOCKS = flags.DEFINE_integer("blocks", 96, "windows of each length, spread over the test text")
+
+SCHEMES = ("rope", "pi", "ntk", "yarn")
+TARGETS = 32
+ROWS = 32  # windows given at once, as eval_extrapolation.py does
+
+
+def main(_) -> None:
+    import data
+    from evaluation.model import ModelScore
+    from training.checkpoint import load_run
+
+    run = load_run(RUN.value)
+    L = run.config.train.length
+    documents = data.prepare(run.config.data).test.documents()
+    lengths = [L * 2**k for k in range(5)]
+    ends = block_ends(documents, max(lengths), BLOCKS.value)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "weights.npz", **llama_weights(run.params))
+        command = [PEERS_PYTHON.value, str(Path(__file__).with_name("llama_worker.py")), folder]
+        peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        records = []
+        for scheme in SCHEMES:
+            score = ModelScore(run.model_config, scheme, run.params)
+            for length in lengths:
+                windows = np.stack([documents[d][end - length : end + 1] for d, end in ends])
+                began = time.perf_counter()
+                rows = range(0, len(windows), ROWS)
+                ours = [score(windows[i : i + ROWS])[:, -TARGETS:] for i in rows]
+                seconds = time.perf_counter() - began
+                np.save(Path(folder) / "windows.npy", windows)
+                peer.stdin.write(f"{scheme} {length} {L} {ROWS} {TARGETS}\n")
+                peer.stdin.flush()
+                theirs = float(peer.stdout.readline())
+                nll = np.load(Path(folder) / "nll.npy")
+                records.append(
+                    {
+                        "scheme": scheme,
+                        "length": length,
+                        "windows": len(windows),
+                        "nll": round(float(np.mean(np.concatenate(ours))), 6),
+                        "nll_transformers": round(float(nll.mean()), 6),
+                        "largest_difference": float(np.abs(np.concatenate(ours) - nll).max()),
+                        "seconds": round(seconds, 3),
+                        "seconds_transformers": round(theirs, 3),
+                    }
+                )
+        peer.communicate()
+    ratio = sum(r["seconds"] for r in records) / sum(r["seconds_transformers"] for r in records)
+    write("evaluation_speed", [{**r, "ratio_of_sweeps": round(ratio, 3)} for r in records])
+
+
+def block_ends(documents: list, longest: int, blocks: int) -> list[tuple[int, int]]:
+    """(document, index of a block's last target), spread evenly over all that have the longest context."""
+    ends = [
+        (d, end) for d, text in enumerate(documents) for end in range(longest, len(text), TARGETS)
+    ]
+    chosen = np.linspace(0, len(ends) - 1, min(blocks, len(ends))).round().astype(int)
+    return [ends[i] for i in chosen]
+
+
+def llama_weights(params: dict) -> dict[str, np.ndarray]:
+    """The parameters as transformers' Llama has them, whose dense kernels are [outputs, inputs].
+
+    Llama does not scale its embeddings, and its output matrix is then another.
+    """
+    layer = {
+        "attention_norm.scale": "input_layernorm.weight",
+        "attention.query.kernel": "self_attn.q_proj.weight",
+        "attention.key.kernel": "self_attn.k_proj.weight",
+        "attention.value.kernel": "self_attn.v_proj.weight",
+        "attention.out.kernel": "self_attn.o_proj.weight",
+        "feed_forward_norm.scale": "post_attention_layernorm.weight",
+        "feed_forward.gate.kernel": "mlp.gate_proj.weight",
+        "feed_forward.up.kernel": "mlp.up_proj.weight",
+        "feed_forward.down.kernel": "mlp.down_proj.weight",
+    }
+    embedding = np.asarray(params["embedding"])
+    found = {
+        "model.embed_tokens.weight": embedding * embedding.shape[1] ** 0.5,
+        "lm_head.weight": embedding,
+        "model.norm.weight": np.asarray(params["norm.scale"]),
+    }
+    for name, value in params.items():
+        if name.startswith("blocks."):
+            _, number, rest = name.split(".", 2)
+            found[f"model.layers.{number}.{layer[rest]}"] = np.asarray(value).T
+    return found
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,108 @@
+"""The tables of the documents, as Markdown, from records."""
+
+import json
+from pathlib import Path
+
+from evaluation.curves import Curve, gather
+from evaluation.records import read_records, read_statistics
+from evaluation.tables import MARKS
+from posenc.__main__ import COLUMNS, matrix
+
+
+def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def schemes() -> str:
+    """Every scheme and what it claims."""
+    rows = [
+        (f"`{name}`", *middle, f"[{Path(file).name}]({file})") for name, *middle, file in matrix()
+    ]
+    return markdown(COLUMNS, rows)
+
+
+def results(folder: Path) -> str:
+    """Nats per token of the fixed targets: a row per curve, a column per length, the cropped line last.
+
+    Of several seeds: their mean, and half the width of its 95 % interval over seeds and text.
+    """
+    curves = gather(read_records(folder), "fixed", read_statistics(folder))
+    lengths = sorted({n for curve in curves for n in (*curve.lengths, *curve.missing)})
+    head = ("read as", "trained at", "seeds", *map(str, lengths), "cropped")
+    rows = []
+    for curve in curves:
+        cropped = "" if curve.cropped is None else f"{curve.cropped:.2f}"
+        facts = (f"`{curve.label}`", str(curve.train_length), str(curve.seeds))
+        rows.append((*facts, *(cell(curve, n) for n in lengths), cropped))
+    return markdown(head, rows)
+
+
+def cell(curve: Curve, length: int) -> str:
+    if length not in curve.lengths:
+        return MARKS[curve.missing[length]] if length in curve.missing else ""
+    at = curve.lengths.index(length)
+    figure = f"{curve.nll[at]:.2f}"
+    if curve.seeds == 1 or curve.low[at] is None:
+        return figure
+    return f"{figure} ± {(curve.high[at] - curve.low[at]) / 2:.2f}"
+
+
+def contexts(folder: Path) -> str:
+    """Whether each curve uses more than the training length of context, at each length."""
+    rows = [row for row in read_statistics(folder) if row["kind"] == "context"]
+    lengths = sorted({row["length"] for row in rows})
+    found = {(row["label"], row["length"]): row for row in rows}
+    lines = []
+    for label in dict.fromkeys(row["label"] for row in rows):
+        cells = (found.get((label, n)) for n in lengths)
+        lines.append((f"`{label}`", *("" if r is None else answer(r) for r in cells)))
+    return markdown(("read as", *map(str, lengths)), lines)
+
+
+def answer(row: dict) -> str:
+    if row["ci_low"] is None:
+        return f"{row['gain']:+.3f} {row['answer']}"
+    return f"{row['gain']:+.3f} ({row['ci_low']:+.3f} … {row['ci_high']:+.3f}) {row['answer']}"
+
+
+def differences(folder: Path) -> str:
+    """Every curve against ALiBi on the same targets, with the paired 95 % interval."""
+    lines = {}
+    for row in read_statistics(folder):
+        if row["kind"] == "difference" and "alibi" in (row["a"], row["b"]):
+            sign = 1 if row["b"] == "alibi" else -1
+            label = row["a"] if sign == 1 else row["b"]
+            value = sign * row["difference"]
+            low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
+            mark = "lower" if high < 0 else "higher" if low > 0 else "undecided"
+            text = f"{value:+.2f} ({low:+.2f} … {high:+.2f}) {mark}"
+            lines.setdefault(label, {})[row["length"]] = text
+    lengths = sorted({n for cells in lines.values() for n in cells})
+    rows = [(f"`{label}`", *(cells.get(n, "") for n in lengths)) for label, cells in lines.items()]
+    return markdown(("read as", *map(str, lengths)), rows)
+
+
+def performance(folder: Path) -> dict[str, str]:
+    """The tables of docs/performance.md, one for each file of records in `folder`, with where it was measured."""
+    found = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        about = ("processor", "cores", "python", "jax", "jaxlib")
+        machine = ", ".join(f"{name} {records[0][name]}" for name in about)
+        shown = [name for name in records[0] if name not in about and not same(records, name)]
+        fixed = [f"{name} {records[0][name]}" for name in records[0] if same(records, name)]
+        rows = [tuple(text(record.get(name)) for name in shown) for record in records]
+        head = tuple(name.replace("_", " ") for name in shown)
+        facts = "; ".join([*(f for f in fixed if f.split()[0] not in about), machine])
+        found[path.stem] = f"{markdown(head, rows)}\n*{facts.replace('_', ' ')}*\n"
+    return found
+
+
+def same(records: list[dict], name: str) -> bool:
+    """Whether a field of several records is one figure, which belongs under the table."""
+    return len(records) > 1 and len({str(r.get(name)) for r in records}) == 1
+
+
+def text(value) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

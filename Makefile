@@ -20,10 +20,10 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow smoke lint lock clean
+.PHONY: help demo test slow browser smoke lint lock clean
 
 help:  ## show these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s  %s\n", $$1, $$2}' Makefile
 	@echo "Another Python: make test PYTHON=python3.12"
 
 demo: $(STAMP)  ## train four schemes, draw seven curves into runs/seven_schemes (about ten minutes)
@@ -34,6 +34,9 @@ test: $(STAMP)  ## run the tests
 
 slow: $(STAMP)  ## run the tests left out of `make test`: marked slow or network
 	$(PYTEST) -m "slow or network" || test $$? -eq 5  # 5: no test is marked so
+
+browser: $(STAMP)  ## try the pages in Chromium (/usr/bin/chromium and chromedriver, as Debian has them)
+	$(BIN)/python -m pytest -n 0 -m browser
 
 smoke: $(STAMP)  ## a tiny study from training to pictures, thrown away afterwards
 	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \

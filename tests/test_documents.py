@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import posenc
 from configs import base, pi
 from evaluation import read_records
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def python(*words):
@@ -40,13 +43,16 @@ def test_the_matrix_lists_every_scheme():
     assert all(cls.paper for cls in posenc.SCHEMES.values())
 
 
-def test_files_and_config_fields_that_the_readme_names_exist():
-    for path in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_commands_and_config_fields_that_documents_name_exist(document):
+    text, config = document.read_text(encoding="utf-8"), base.get_config()
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (document.parent / path).exists(), path
+    for path in re.findall(r"--config=(configs/[\w/]+\.py)", text):
         assert (ROOT / path).exists(), path
-    for path in re.findall(r"--config=(configs/\S+\.py)", README):
+    for path in re.findall(r"python ([\w/]+\.py)", text):
         assert (ROOT / path).exists(), path
-    config = base.get_config()
-    for section, field in re.findall(r"--config\.(model|data|train|mesh)\.(\w+)", README):
+    for section, field in re.findall(r"--config\.(model|data|train|mesh)\.(\w+)", text):
         assert field in config[section], f"{section}.{field}"
 
 

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "model.remat",
     "mesh.data",
     "mesh.fsdp",
+    "mesh.distributed",
 )
 
 
@@ -86,6 +87,7 @@ class MeshConfig:
 
     data: int
     fsdp: int
+    distributed: bool
 
     def __post_init__(self):
         if self.data < 0:

@@ -152,7 +152,12 @@ def test_a_child_of_a_run_and_an_end_that_all_processes_see(tmp_path):
     """Two processes start from a checkpoint of one, meet a loss that is not finite, and both end with it."""
     parent, child, cache = tmp_path / "parent", tmp_path / "child", tmp_path / "cache"
     in_one_process(parent, cache, **{"train.stop_at": 2, "mesh.data": 1})
-    settings = {"train.learning_rate": 1e30, "train.grad_clip": 0.0, "train.stop_at": 30}
+    settings = {
+        "train.warmup_steps": 0,
+        "train.learning_rate": 1e15,
+        "train.grad_clip": 0.0,
+        "train.stop_at": 30,
+    }
     with running(child, cache, more=[f"--init_from={parent}"], **settings) as both:
         found = ended(both)
     assert [status for status, _, _ in found] == [1, 1], found

@@ -76,7 +76,7 @@ def batch_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
     """
     slices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     ranges: list[tuple[int, int]] = []
-    for start, stop, _ in sorted(rows.indices(batch_size) for (rows,) in slices):
+    for start, stop, _ in sorted(index[0].indices(batch_size) for index in slices if index):
         if ranges and ranges[-1][1] == start:
             start = ranges.pop()[0]
         ranges.append((start, stop))

@@ -43,6 +43,7 @@ def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
     # In the environment, for jax is not imported yet, and study.py's commands are to find it too.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled_folder())
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # small ones add up
     app.define_help_flags()
     logging.set_verbosity(logging.ERROR)  # orbax tells of its every step
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"

@@ -23,7 +23,6 @@ def launch(tmp_path, name, folder, **environment):
         **os.environ,
         "JAX_ENABLE_COMPILATION_CACHE": "true",
         "JAX_COMPILATION_CACHE_DIR": str(folder),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,
     }
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -85,6 +84,7 @@ def test_the_folder_is_documented_and_the_users_own_choice_wins(monkeypatch, tmp
     assert folder.startswith(f"{tmp_path}/.cache/lengthwise/compiled/")
     assert command.COMPILED in (ROOT / "docs" / "distributed.md").read_text()
     monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # and back afterwards
     for given, expected in ((None, folder), ("/elsewhere", "/elsewhere")):
         monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
         if given:

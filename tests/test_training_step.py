@@ -10,6 +10,7 @@ import pytest
 import models
 from configs import base, smoke
 from training import mesh, optimizer
+from training.checkpoint import Checkpoints
 from training.config import RunConfig, TrainConfig
 from training.step import init_state, make_eval_step, make_train_step
 
@@ -193,7 +194,7 @@ def test_train_step_compiles_once():
     assert step._cache_size() == 1
 
 
-@pytest.mark.parametrize("data, fsdp", [(8, 1), (2, 4)])
+@pytest.mark.parametrize("data, fsdp", [(8, 1), (1, 8), (2, 4)])
 def test_eight_devices_train_as_one(data, fsdp):
     """Batch and parameters split over devices change the sums' order and nothing else."""
 
@@ -279,3 +280,23 @@ def test_what_may_change_on_resume():
 def test_config_dataclass_shows_every_field_of_base():
     names = {field.name for field in dataclasses.fields(TrainConfig)}
     assert names == set(base.get_config().train.keys())
+
+
+def test_a_checkpoint_is_read_on_another_layout(tmp_path):
+    """Split over all, saved; read by one device, and by another split: the same bits, in the new places."""
+    config = run_config()
+    _, fresh = start(config)
+    layouts = [
+        mesh.make_mesh(run_config(mesh__data=data, mesh__fsdp=fsdp).mesh, config.train)
+        for data, fsdp in ((1, 8), (1, 1), (2, 4))
+    ]
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(mesh.put_state(fresh, mesh.state_sharding(layouts[0], fresh)), 3, 1.0)
+    checkpoints.wait()
+    for layout in layouts[1:]:
+        sharding = mesh.state_sharding(layout, fresh)
+        state = checkpoints.restore_newest(fresh, sharding)
+        for read, saved, where in zip(*map(jax.tree.leaves, (state, fresh, sharding)), strict=True):
+            np.testing.assert_array_equal(read, saved)
+            assert read.sharding.is_equivalent_to(where, read.ndim)
+    checkpoints.close()

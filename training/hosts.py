@@ -1,8 +1,10 @@
 """Several hosts as one run: JAX's runtime joins their processes, and they agree on what each must do alike."""
 
+import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -55,6 +57,21 @@ def everywhere(holds: bool) -> bool:
     if jax.process_count() == 1:
         return holds
     return bool(multihost_utils.process_allgather(np.asarray(holds)).all())
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """For what one process may refuse alone: then all refuse, and none waits for one that has left.
+
+    No process may wait for others inside. ValueError in those that had nothing against it.
+    """
+    try:
+        yield
+    except (ValueError, OSError):
+        everywhere(False)
+        raise
+    if not everywhere(True):
+        raise ValueError("another process of this run was refused, and says why")
 
 
 def require_alike(values: dict[str, object]) -> None:

@@ -57,49 +57,50 @@ class Job:
 
 def prepare(given, workdir: Path, init_from: str | None) -> Job:
     """The job that a ConfigDict describes in this workdir. ValueError or OSError says what is wrong, in one line."""
-    workdir = checkpoint.absolute(workdir)
-    config = RunConfig.from_config(given)
-    earlier = None
-    if (workdir / "config.json").exists():
-        earlier = checkpoint.read_record(workdir / "config.json")
-    elif checkpoint.step_folders(workdir):
-        raise ValueError(
-            f"{workdir} holds checkpoints without their config.json; name another workdir"
-        )
-    source = None
-    if init_from and not earlier:
-        source = checkpoint.load_run(init_from)
-    origin = find_origin(earlier, init_from, source, workdir)
-    if origin:
-        config = parent.adopt(config, origin)
-    if earlier:
-        differences = config.differences(checkpoint.run_config(earlier))
-        if differences:
+    with hosts.together():
+        workdir = checkpoint.absolute(workdir)
+        config = RunConfig.from_config(given)
+        earlier = None
+        if (workdir / "config.json").exists():
+            earlier = checkpoint.read_record(workdir / "config.json")
+        elif checkpoint.step_folders(workdir):
             raise ValueError(
-                f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
-                "Give back the old values, or another workdir"
+                f"{workdir} holds checkpoints without their config.json; name another workdir"
             )
-    devices = mesh.make_mesh(config.mesh, config.train)
-    corpus = data.prepare(config.data)
-    if all(len(document) < 2 for document in corpus.valid.documents()):
-        raise ValueError(
-            f"no validation document of {config.data.source} has two tokens: nothing to predict"
-        )
-    if source:
-        parent.check(config, corpus.tokenizer, source)
-    if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
-        raise ValueError(
-            f"{workdir} was trained with another tokenizer than {config.data} gives now"
-        )
-    if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
-        raise ValueError(
-            f"the text of data.source={config.data.source} is not what {workdir} was trained on"
+        source = None
+        if init_from and not earlier:
+            source = checkpoint.load_run(init_from)
+        origin = find_origin(earlier, init_from, source, workdir)
+        if origin:
+            config = parent.adopt(config, origin)
+        if earlier:
+            differences = config.differences(checkpoint.run_config(earlier))
+            if differences:
+                raise ValueError(
+                    f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
+                    "Give back the old values, or another workdir"
+                )
+        devices = mesh.make_mesh(config.mesh, config.train)
+        corpus = data.prepare(config.data)
+        if all(len(document) < 2 for document in corpus.valid.documents()):
+            raise ValueError(
+                f"no validation document of {config.data.source} has two tokens: nothing to predict"
+            )
+        if source:
+            parent.check(config, corpus.tokenizer, source)
+        if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
+            raise ValueError(
+                f"{workdir} was trained with another tokenizer than {config.data} gives now"
+            )
+        if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
+            raise ValueError(
+                f"the text of data.source={config.data.source} is not what {workdir} was trained on"
+            )
+        train = config.train
+        batches = data.Batches(
+            corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
         )
     hosts.require_alike(what_must_be_alike(config, corpus, workdir))
-    train = config.train
-    batches = data.Batches(
-        corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
-    )
     model_config = config.model_config(corpus.tokenizer.vocab_size)
     model = models.build(model_config, config.seed)
     graph, params = models.split(model)

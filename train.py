@@ -58,7 +58,7 @@ def train(job, last: int) -> int:
     from training import hosts, loop, mesh, setup, step
 
     c = job.config.train
-    train_step = step.make_train_step(job.graph, job.config)
+    train_step = mesh.fully_sharded(job.mesh, step.make_train_step(job.graph, job.config))
     validate = setup.make_validation(job)
     rows = mesh.batch_rows(job.mesh, c.batch_size)
     vote = hosts.StopVote(job.mesh)

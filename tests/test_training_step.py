@@ -204,12 +204,14 @@ def test_eight_devices_train_as_one(data, fsdp):
         devices = mesh.make_mesh(config.mesh, config.train)
         sharding = mesh.state_sharding(devices, state)
         state = jax.device_put(state, sharding)
-        step = make_train_step(graph, config)
+        step = mesh.fully_sharded(devices, make_train_step(graph, config))
         out = []
         for seed in range(4):
             rows = {name: np.asarray(a) for name, a in batch(seed).items()}
             state, metrics = step(state, mesh.put_batch(devices, rows))
             out.append(float(metrics["loss"]))
+        for array, where in zip(*map(jax.tree.leaves, (state, sharding)), strict=True):
+            assert array.sharding.is_equivalent_to(where, array.ndim)  # parts stay parts
         split = [a for a in jax.tree.leaves(state) if not a.sharding.is_fully_replicated]
         return out, len(split)
 
@@ -217,6 +219,19 @@ def test_eight_devices_train_as_one(data, fsdp):
     many, split = losses(mesh__data=data, mesh__fsdp=fsdp)
     np.testing.assert_allclose(many, one, rtol=1e-5)
     assert (split > 0) == (fsdp > 1)
+
+
+def test_split_parameters_move_and_activations_do_not():
+    """Left to itself XLA splits activations as the weights are, and deals them out anew at every layer."""
+    config = run_config(train__length=16, train__batch_size=16, mesh__data=2, mesh__fsdp=4)
+    graph, params = models.split(models.build(config.model_config(257), 0))
+    devices = mesh.make_mesh(config.mesh, config.train)
+    state = init_state(params, config)
+    state = mesh.put_state(state, mesh.state_sharding(devices, state))
+    rows = {"tokens": np.zeros((16, 17), np.int32), "weights": np.ones((16, 16), np.float32)}
+    step = mesh.fully_sharded(devices, make_train_step(graph, config))
+    program = step.lower(state, mesh.put_batch(devices, rows)).compile().as_text()
+    assert "all-to-all(" not in program and "all-gather(" in program
 
 
 def test_mesh_that_does_not_fit_is_refused():

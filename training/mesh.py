@@ -53,6 +53,32 @@ def state_sharding(mesh: Mesh, state):
     return jax.tree.map(of, state)
 
 
+def gathered(mesh: Mesh, params):
+    """Each parameter whole on every device while it is used, inside a jitted function.
+
+    Otherwise XLA splits activations the way the parameters are, and moves those between devices.
+    """
+    whole = NamedSharding(mesh, PartitionSpec())
+    return jax.lax.with_sharding_constraint(params, jax.tree.map(lambda _: whole, params))
+
+
+def fully_sharded(mesh: Mesh, train_step: Callable) -> Callable:
+    """The train step (state, batch) -> (state, metrics) for a state split over `fsdp`.
+
+    Parameters are put together for the step; their gradients meet the optimiser's state, and the
+    new state is kept, in parts (Rajbhandari et al. 2020, stage 3). The state given is consumed.
+    """
+    if mesh.shape["fsdp"] == 1:
+        return train_step
+
+    def sharded_step(state, batch):
+        whole = {**state, "params": gathered(mesh, state["params"])}
+        new, metrics = train_step(whole, batch)
+        return jax.lax.with_sharding_constraint(new, state_sharding(mesh, new)), metrics
+
+    return jax.jit(sharded_step, donate_argnums=0)
+
+
 def put_state(state, sharding):
     """A state that every process holds whole, laid out over the devices of all of them."""
     if jax.process_count() == 1:

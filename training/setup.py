@@ -215,7 +215,9 @@ def make_validation(job: Job):
         )
 
     batches = [read(first) for first in range(0, len(tokens), c.batch_size)]
-    eval_step = make_eval_step(job.graph)
+    loss = make_eval_step(job.graph)
+    split = job.mesh.shape["fsdp"] > 1
+    eval_step = jax.jit(lambda p, b: loss(mesh.gathered(job.mesh, p), b)) if split else loss
 
     def validate(params: models.Params) -> float:
         sums = [eval_step(params, mesh.put_batch(job.mesh, batch)) for batch in batches]

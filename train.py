@@ -8,6 +8,7 @@ WORKDIR/config.json, metrics.jsonl, tensorboard/ and checkpoints/.
 """
 
 import contextlib
+import functools
 import sys
 from pathlib import Path
 
@@ -26,39 +27,52 @@ def main() -> int:
         command.require(config=CONFIG.value, workdir=WORKDIR.value)
         if "runs" in CONFIG.value:
             raise ValueError("--config is a study: study.py trains and evaluates those")
-        from training import setup  # jax and all that: not for --help
+        from training import hosts, setup  # jax and all that: not for --help
 
+        if CONFIG.value.get("mesh", {}).get("distributed"):
+            hosts.join()
         job = setup.prepare(CONFIG.value, Path(WORKDIR.value), INIT_FROM.value)
     steps, stop_at = job.config.train.steps, job.config.train.stop_at
     last = min(steps, stop_at) if stop_at else steps
     if job.step >= last:
         job.checkpoints.close()
-        print(f"{job.workdir} is at step {job.step} of {last}: nothing to do")
+        say(f"{job.workdir} is at step {job.step} of {last}: nothing to do")
         return 0
     job.save_config()
-    print(setup.summary(job), flush=True)
+    say(setup.summary(job))
     if job.step:
-        print(f"continuing after step {job.step}", flush=True)
+        say(f"continuing after step {job.step}")
     return train(job, last)
+
+
+def say(line: str, file=None) -> None:
+    """Print once, however many processes there are."""
+    from training import hosts
+
+    if hosts.is_chief():
+        print(line, file=file, flush=True)
 
 
 def train(job, last: int) -> int:
     """Steps job.step + 1 … last, with a checkpoint however they end; the exit status."""
-    from training import loop, mesh, setup, step
+    from training import hosts, loop, mesh, setup, step
 
     c = job.config.train
-    train_step = step.make_train_step(job.graph, job.config)
+    train_step = mesh.fully_sharded(job.mesh, step.make_train_step(job.graph, job.config))
     validate = setup.make_validation(job)
-    rows = mesh.batch_rows(c.batch_size)
+    rows = mesh.batch_rows(job.mesh, c.batch_size)
+    vote = hosts.StopVote(job.mesh)
     state = job.state
     # In this order: a signal must not cut short the wait for the last checkpoint.
     with loop.Interrupts() as interrupts, contextlib.closing(loop.Recorder(job, last)) as recorder:
         try:
             for done in range(job.step + 1, last + 1):
-                batch = mesh.put_batch(job.mesh, job.batches.batch(done - 1, *rows))
+                read = functools.partial(job.batches.batch, done - 1)
+                batch = mesh.put_batch(job.mesh, mesh.read_rows(rows, read))
                 state, metrics = train_step(state, batch)
                 recorder.stepped(done, metrics)
-                stopping = done == last or interrupts.received
+                interrupted = vote.cast(interrupts.received is not None)
+                stopping = done == last or interrupted
                 saving = stopping or (c.save_every and done % c.save_every == 0)
                 if saving or (c.eval_every and done % c.eval_every == 0):
                     recorder.settle()
@@ -68,12 +82,11 @@ def train(job, last: int) -> int:
                 if stopping:
                     break
         except loop.NonFinite as error:
-            print(f"train.py: {error}", file=sys.stderr)
+            say(f"train.py: {error}", file=sys.stderr)
             return 1
-    if interrupts.received and done < last:
-        print(
-            f"{interrupts.received}: stopped after step {done} with a checkpoint; start again to continue"
-        )
+    if interrupted and done < last:
+        signal = interrupts.received or "a signal to another process"
+        say(f"{signal}: stopped after step {done} with a checkpoint; start again to continue")
     return 0
 
 

@@ -74,4 +74,5 @@ def get_config(position="rope") -> ConfigDict:
     c.mesh = ConfigDict()
     c.mesh.data = 0  # devices across which the batch is split; 0: all that fsdp leaves
     c.mesh.fsdp = 1  # devices across which batch and parameters are split
+    c.mesh.distributed = False  # join the processes of all hosts: docs/distributed.md
     return c

@@ -1,7 +1,10 @@
-"""What the three commands share: reading their flags, and reporting a user's mistake in one line."""
+"""What the three commands share: reading their flags, where compiled programs are kept, and reporting
+a user's mistake in one line."""
 
 import contextlib
+import hashlib
 import os
+import platform
 import sys
 import warnings
 
@@ -16,8 +19,31 @@ def define_config() -> flags.FlagHolder:
     )
 
 
+# Programs compiled once are loaded by later commands. JAX_COMPILATION_CACHE_DIR names another
+# folder, JAX_ENABLE_COMPILATION_CACHE=false does without.
+COMPILED = "~/.cache/lengthwise/compiled"
+
+
+def compiled_folder() -> str:
+    """The folder of programs for processors like this one.
+
+    JAX's own key lacks the processor's instructions and the number of cores, on which the order of
+    sums depends; and hosts of several kinds may share a home.
+    """
+    processor = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        lines = (line for line in file if line.lower().startswith(("flags", "features")))
+        processor = next(lines, processor)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    kind = hashlib.sha256(f"{processor} {cores}".encode()).hexdigest()[:8]
+    return os.path.join(os.path.expanduser(COMPILED), f"{platform.machine()}-{kind}")
+
+
 def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
+    # In the environment, for jax is not imported yet, and study.py's commands are to find it too.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled_folder())
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # small ones add up
     app.define_help_flags()
     logging.set_verbosity(logging.ERROR)  # orbax tells of its every step
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"

@@ -13,6 +13,8 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 # Compiling is most of the tests' time; what XLA optimises is tried by `make smoke`, which does.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# Nothing is read from the user's cache of compiled programs, nor left there.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "agg"
 

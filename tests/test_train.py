@@ -81,7 +81,8 @@ def test_resume_at_an_awkward_step_is_bit_exact(whole, tmp_path):
     assert train_to_end(tiny(tmp), workdir) == 0
 
     def figures(where):
-        lines = [{k: v for k, v in m.items() if k != "tokens_per_second"} for m in metrics(where)]
+        speed = ("tokens_per_second", "flops_per_second")
+        lines = [{k: v for k, v in m.items() if k not in speed} for m in metrics(where)]
         return [m for m in lines if "loss" in m], {m["step"]: m for m in lines if "loss" not in m}
 
     losses, valid = figures(workdir)
@@ -101,6 +102,7 @@ def test_metrics_say_what_was_trained_on(whole):
     lines = [m for m in metrics(workdir) if "loss" in m]
     assert set(lines[0]) == {
         "step", "loss", "lr", "grad_norm", "tokens_seen", "tokens_per_second", "batch_hash",
+        "flops_per_second", "utilization",
     }  # fmt: skip
     assert lines[9]["tokens_seen"] == 10 * 8 * 16
     assert len({m["batch_hash"] for m in lines}) == 40  # no batch is met twice in the first epoch

@@ -10,6 +10,7 @@ import pytest
 import models
 from configs import base, smoke
 from training import mesh, optimizer
+from training.checkpoint import Checkpoints
 from training.config import RunConfig, TrainConfig
 from training.step import init_state, make_eval_step, make_train_step
 
@@ -193,7 +194,7 @@ def test_train_step_compiles_once():
     assert step._cache_size() == 1
 
 
-@pytest.mark.parametrize("data, fsdp", [(8, 1), (2, 4)])
+@pytest.mark.parametrize("data, fsdp", [(8, 1), (1, 8), (2, 4)])
 def test_eight_devices_train_as_one(data, fsdp):
     """Batch and parameters split over devices change the sums' order and nothing else."""
 
@@ -203,12 +204,14 @@ def test_eight_devices_train_as_one(data, fsdp):
         devices = mesh.make_mesh(config.mesh, config.train)
         sharding = mesh.state_sharding(devices, state)
         state = jax.device_put(state, sharding)
-        step = make_train_step(graph, config)
+        step = mesh.fully_sharded(devices, make_train_step(graph, config))
         out = []
         for seed in range(4):
             rows = {name: np.asarray(a) for name, a in batch(seed).items()}
             state, metrics = step(state, mesh.put_batch(devices, rows))
             out.append(float(metrics["loss"]))
+        for array, where in zip(*map(jax.tree.leaves, (state, sharding)), strict=True):
+            assert array.sharding.is_equivalent_to(where, array.ndim)  # parts stay parts
         split = [a for a in jax.tree.leaves(state) if not a.sharding.is_fully_replicated]
         return out, len(split)
 
@@ -216,6 +219,19 @@ def test_eight_devices_train_as_one(data, fsdp):
     many, split = losses(mesh__data=data, mesh__fsdp=fsdp)
     np.testing.assert_allclose(many, one, rtol=1e-5)
     assert (split > 0) == (fsdp > 1)
+
+
+def test_split_parameters_move_and_activations_do_not():
+    """Left to itself XLA splits activations as the weights are, and deals them out anew at every layer."""
+    config = run_config(train__length=16, train__batch_size=16, mesh__data=2, mesh__fsdp=4)
+    graph, params = models.split(models.build(config.model_config(257), 0))
+    devices = mesh.make_mesh(config.mesh, config.train)
+    state = init_state(params, config)
+    state = mesh.put_state(state, mesh.state_sharding(devices, state))
+    rows = {"tokens": np.zeros((16, 17), np.int32), "weights": np.ones((16, 16), np.float32)}
+    step = mesh.fully_sharded(devices, make_train_step(graph, config))
+    program = step.lower(state, mesh.put_batch(devices, rows)).compile().as_text()
+    assert "all-to-all(" not in program and "all-gather(" in program
 
 
 def test_mesh_that_does_not_fit_is_refused():
@@ -279,3 +295,23 @@ def test_what_may_change_on_resume():
 def test_config_dataclass_shows_every_field_of_base():
     names = {field.name for field in dataclasses.fields(TrainConfig)}
     assert names == set(base.get_config().train.keys())
+
+
+def test_a_checkpoint_is_read_on_another_layout(tmp_path):
+    """Split over all, saved; read by one device, and by another split: the same bits, in the new places."""
+    config = run_config()
+    _, fresh = start(config)
+    layouts = [
+        mesh.make_mesh(run_config(mesh__data=data, mesh__fsdp=fsdp).mesh, config.train)
+        for data, fsdp in ((1, 8), (1, 1), (2, 4))
+    ]
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(mesh.put_state(fresh, mesh.state_sharding(layouts[0], fresh)), 3, 1.0)
+    checkpoints.wait()
+    for layout in layouts[1:]:
+        sharding = mesh.state_sharding(layout, fresh)
+        state = checkpoints.restore_newest(fresh, sharding)
+        for read, saved, where in zip(*map(jax.tree.leaves, (state, fresh, sharding)), strict=True):
+            np.testing.assert_array_equal(read, saved)
+            assert read.sharding.is_equivalent_to(where, read.ndim)
+    checkpoints.close()

@@ -17,6 +17,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 import models
 from data import Tokenizer, load_tokenizer
+from training import hosts
 from training.config import RunConfig, read_json
 from training.step import State
 
@@ -68,8 +69,10 @@ class Checkpoints:
         broken = [f for f in step_folders(workdir) if int(f.name) not in complete]
         if broken and not complete:
             raise ValueError(nothing_readable(self.folder))
+        hosts.wait_for_all("checkpoints looked through")
         for folder in broken:
             self.set_aside(folder)
+        hosts.wait_for_all("broken checkpoints set aside")
         by_loss = policies.BestN(get_metric_fn=lambda m: m["valid_loss"], reverse=True, n=1)
         options = ocp.CheckpointManagerOptions(
             best_fn=lambda metrics: metrics["valid_loss"],  # what makes orbax store the metrics
@@ -80,9 +83,10 @@ class Checkpoints:
 
     def set_aside(self, folder: Path) -> None:
         """Out of orbax's way, which would refuse to write this step again when training gets there."""
-        kept = folder.with_name(f"broken-{folder.name}")
-        shutil.rmtree(kept, ignore_errors=True)
-        folder.rename(kept)
+        if hosts.is_chief():
+            kept = folder.with_name(f"broken-{folder.name}")
+            shutil.rmtree(kept, ignore_errors=True)
+            folder.rename(kept)
 
     def save(self, state: State, step: int, valid_loss: float) -> None:
         """Write in the background; the state may be donated as soon as this returns."""
@@ -102,15 +106,19 @@ class Checkpoints:
         )
         broken = []
         for step in sorted(self.manager.all_steps(), reverse=True):
+            state, reason = None, OSError("another process could not read it")
             try:
                 state = self.manager.restore(step, args=ocp.args.StandardRestore(target))
             except Exception as error:  # whatever orbax meets in a broken directory
-                warn_broken(self.folder / str(step), error)
+                reason = error
+            if not hosts.everywhere(state is not None):
+                warn_broken(self.folder / str(step), reason)
                 broken.append(self.folder / str(step))
                 continue
             for folder in broken:
                 self.set_aside(folder)
             if broken:
+                hosts.wait_for_all("unreadable checkpoints set aside")
                 self.manager.reload()
             return state
         if broken:
@@ -167,10 +175,18 @@ def read_record(path: Path) -> dict:
     return record
 
 
+# What runs did before a field was there, for a config.json that lacks it.
+BEFORE = {"mesh": {"distributed": False}}
+
+
 def run_config(record: dict) -> RunConfig:
     """The settings that a config.json records, without what stands beside them."""
     names = [field.name for field in dataclasses.fields(RunConfig)]
-    return RunConfig.from_config({name: record[name] for name in names if name in record})
+    settings = {name: record[name] for name in names if name in record}
+    for section, earlier in BEFORE.items():
+        if isinstance(settings.get(section), dict):
+            settings[section] = {**earlier, **settings[section]}
+    return RunConfig.from_config(settings)
 
 
 def find_step(workdir: Path, checkpoint: str) -> int:

@@ -25,6 +25,7 @@ MAY_CHANGE = (
     "model.remat",
     "mesh.data",
     "mesh.fsdp",
+    "mesh.distributed",
 )
 
 
@@ -87,6 +88,7 @@ class MeshConfig:
 
     data: int
     fsdp: int
+    distributed: bool
 
     def __post_init__(self):
         if self.data < 0:

@@ -9,6 +9,7 @@ import jax
 from tqdm import tqdm
 
 import data
+from training import flops, hosts
 from training.metrics import MetricsLog
 from training.setup import Job
 
@@ -46,7 +47,9 @@ class Recorder:
         self.last = last
         self.pending: tuple[int, dict] | None = None
         self.elapsed, self.steps, self.mark = 0.0, 0, None
-        self.chief = jax.process_index() == 0
+        self.chief = hosts.is_chief()
+        self.flops = flops.per_token(job.model_config, job.state["params"])
+        self.peak = flops.peak(job.mesh, job.model_config.dtype)
         self.log = MetricsLog(job.workdir, job.step) if self.chief else None
         quiet = not (self.chief and sys.stderr.isatty())
         self.bar = tqdm(
@@ -81,14 +84,17 @@ class Recorder:
         batch_tokens = self.config.batch_size * self.config.length
         speed = batch_tokens * self.steps / self.elapsed if self.elapsed else None
         self.elapsed, self.steps = 0.0, 0
-        whole_batch = self.job.batches.batch(step - 1)["tokens"]
-        values = {
-            **values,
-            "tokens_seen": step * batch_tokens,
-            "tokens_per_second": speed,
-            "batch_hash": data.batch_hash(whole_batch),
-        }
         if self.log:
+            whole_batch = self.job.batches.batch(step - 1)["tokens"]
+            achieved = speed * self.flops if speed else None
+            values = {
+                **values,
+                "tokens_seen": step * batch_tokens,
+                "tokens_per_second": speed,
+                "flops_per_second": achieved,
+                "utilization": achieved / self.peak if achieved and self.peak else None,
+                "batch_hash": data.batch_hash(whole_batch),
+            }
             self.log.write(step, values)
         rate = f"{speed:,.0f}" if speed else "-"
         if self.bar.disable:

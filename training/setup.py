@@ -15,8 +15,8 @@ from jax.sharding import Mesh
 
 import data
 import models
-from training import checkpoint, mesh, parent
-from training.config import RunConfig
+from training import checkpoint, hosts, mesh, parent
+from training.config import RunConfig, flat
 from training.step import State, init_state, make_eval_step
 
 # Words of a parameter's dotted name -> the part of the model it is counted under; the first that
@@ -36,6 +36,7 @@ class Job:
 
     workdir: Path
     config: RunConfig
+    model_config: models.ModelConfig
     corpus: data.Corpus
     batches: data.Batches
     mesh: Mesh
@@ -47,7 +48,7 @@ class Job:
 
     def save_config(self) -> None:
         """Write config.json, and the tokenizer's merges where it has any."""
-        if jax.process_index() == 0:
+        if hosts.is_chief():
             self.corpus.tokenizer.save(self.workdir / "tokenizer.json")
             part = self.workdir / "config.json.part"
             part.write_text(json.dumps(self.record, indent=2) + "\n")
@@ -56,49 +57,52 @@ class Job:
 
 def prepare(given, workdir: Path, init_from: str | None) -> Job:
     """The job that a ConfigDict describes in this workdir. ValueError or OSError says what is wrong, in one line."""
-    workdir = checkpoint.absolute(workdir)
-    config = RunConfig.from_config(given)
-    earlier = None
-    if (workdir / "config.json").exists():
-        earlier = checkpoint.read_record(workdir / "config.json")
-    elif checkpoint.step_folders(workdir):
-        raise ValueError(
-            f"{workdir} holds checkpoints without their config.json; name another workdir"
-        )
-    source = None
-    if init_from and not earlier:
-        source = checkpoint.load_run(init_from)
-    origin = find_origin(earlier, init_from, source, workdir)
-    if origin:
-        config = parent.adopt(config, origin)
-    if earlier:
-        differences = config.differences(checkpoint.run_config(earlier))
-        if differences:
+    with hosts.together():
+        workdir = checkpoint.absolute(workdir)
+        config = RunConfig.from_config(given)
+        earlier = None
+        if (workdir / "config.json").exists():
+            earlier = checkpoint.read_record(workdir / "config.json")
+        elif checkpoint.step_folders(workdir):
             raise ValueError(
-                f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
-                "Give back the old values, or another workdir"
+                f"{workdir} holds checkpoints without their config.json; name another workdir"
             )
-    devices = mesh.make_mesh(config.mesh, config.train)
-    corpus = data.prepare(config.data)
-    if all(len(document) < 2 for document in corpus.valid.documents()):
-        raise ValueError(
-            f"no validation document of {config.data.source} has two tokens: nothing to predict"
+        source = None
+        if init_from and not earlier:
+            source = checkpoint.load_run(init_from)
+        origin = find_origin(earlier, init_from, source, workdir)
+        if origin:
+            config = parent.adopt(config, origin)
+        if earlier:
+            differences = config.differences(checkpoint.run_config(earlier))
+            if differences:
+                raise ValueError(
+                    f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
+                    "Give back the old values, or another workdir"
+                )
+        devices = mesh.make_mesh(config.mesh, config.train)
+        corpus = data.prepare(config.data)
+        if all(len(document) < 2 for document in corpus.valid.documents()):
+            raise ValueError(
+                f"no validation document of {config.data.source} has two tokens: nothing to predict"
+            )
+        if source:
+            parent.check(config, corpus.tokenizer, source)
+        if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
+            raise ValueError(
+                f"{workdir} was trained with another tokenizer than {config.data} gives now"
+            )
+        if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
+            raise ValueError(
+                f"the text of data.source={config.data.source} is not what {workdir} was trained on"
+            )
+        train = config.train
+        batches = data.Batches(
+            corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
         )
-    if source:
-        parent.check(config, corpus.tokenizer, source)
-    if earlier and earlier["tokenizer"] != corpus.tokenizer.identity():
-        raise ValueError(
-            f"{workdir} was trained with another tokenizer than {config.data} gives now"
-        )
-    if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
-        raise ValueError(
-            f"the text of data.source={config.data.source} is not what {workdir} was trained on"
-        )
-    train = config.train
-    batches = data.Batches(
-        corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
-    )
-    model = models.build(config.model_config(corpus.tokenizer.vocab_size), config.seed)
+    hosts.require_alike(what_must_be_alike(config, corpus, workdir))
+    model_config = config.model_config(corpus.tokenizer.vocab_size)
+    model = models.build(model_config, config.seed)
     graph, params = models.split(model)
     workdir.mkdir(parents=True, exist_ok=True)
     checkpoints = checkpoint.Checkpoints(workdir, train.keep)
@@ -109,10 +113,11 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         if origin:  # also where a child stopped before its first checkpoint
             source = source or checkpoint.load_run(origin["run"], str(origin["step"]))
             fresh = init_state(source.params, config)
-        state = jax.device_put(fresh, sharding)
+        state = mesh.put_state(fresh, sharding)
     return Job(
         workdir=workdir,
         config=config,
+        model_config=model_config,
         corpus=corpus,
         batches=batches,
         mesh=devices,
@@ -122,6 +127,19 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         checkpoints=checkpoints,
         record=make_record(config, corpus, origin),
     )
+
+
+def what_must_be_alike(config: RunConfig, corpus: data.Corpus, workdir: Path) -> dict[str, object]:
+    """What every process of a run must be given alike, by name: all but where it keeps its token files."""
+    settings = flat(config.to_dict())
+    del settings["data.cache_dir"]
+    found = sorted(folder.name for folder in checkpoint.step_folders(workdir))
+    return {
+        **settings,
+        "the text": corpus.meta["key"],
+        "workdir": str(workdir),
+        "the checkpoints in workdir": found,
+    }
 
 
 def find_origin(earlier: dict | None, init_from: str | None, source, workdir: Path) -> dict | None:
@@ -187,12 +205,19 @@ def make_validation(job: Job):
     filler = -len(tokens) % c.batch_size  # rows that repeat the first, with weight 0
     tokens = np.concatenate([tokens, np.repeat(tokens[:1], filler, axis=0)])
     weights = np.concatenate([weights, np.zeros((filler, c.length), np.float32)])
-    start, stop = mesh.batch_rows(c.batch_size)
-    batches = [
-        {"tokens": tokens[i + start : i + stop], "weights": weights[i + start : i + stop]}
-        for i in range(0, len(tokens), c.batch_size)
-    ]
-    eval_step = make_eval_step(job.graph)
+    rows = mesh.batch_rows(job.mesh, c.batch_size)
+
+    def read(first: int) -> mesh.Rows:
+        """This process's rows of the batch that begins with window `first`."""
+        arrays = {"tokens": tokens, "weights": weights}
+        return mesh.read_rows(
+            rows, lambda a, b: {name: x[first + a : first + b] for name, x in arrays.items()}
+        )
+
+    batches = [read(first) for first in range(0, len(tokens), c.batch_size)]
+    loss = make_eval_step(job.graph)
+    split = job.mesh.shape["fsdp"] > 1
+    eval_step = jax.jit(lambda p, b: loss(mesh.gathered(job.mesh, p), b)) if split else loss
 
     def validate(params: models.Params) -> float:
         sums = [eval_step(params, mesh.put_batch(job.mesh, batch)) for batch in batches]
@@ -214,7 +239,8 @@ def summary(job: Job) -> str:
         [
             f"position    {c.position}",
             f"devices     {job.mesh.size} x {', '.join(kinds)}, data {job.mesh.shape['data']}, "
-            f"fsdp {job.mesh.shape['fsdp']}",
+            f"fsdp {job.mesh.shape['fsdp']}"
+            + (f", of {jax.process_count()} processes" if jax.process_count() > 1 else ""),
             f"parameters  {sum(parts.values()):,} ({listed})",
             f"data        {job.corpus.source}; {job.corpus.train.num_tokens:,} training tokens "
             f"({job.corpus.tokenizer.name}, {job.corpus.tokenizer.vocab_size} ids)",

@@ -10,6 +10,7 @@ import optax
 from flax import nnx
 
 import models
+from evaluation import programs
 from evaluation.scoring import Undefined
 from models import memory
 from models.multihead import Cache
@@ -17,15 +18,17 @@ from posenc import LengthError, overrides
 
 # How much is worked on at once, for speed on a CPU's caches as well as for memory.
 CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
-BLOCK_BYTES = 2**22  # float32 attention logits of one block of query rows
+BLOCK_BYTES = 2**22  # float32 logits of one block: of attention's query rows, or over the vocabulary
+LEAST = 16  # rows of a block, however large each is: fewer would make poor matrix products
 
 
 class ModelScore:
     """score(tokens int32 [B, ℓ+1]) -> float32 [B, ℓ]: nats per token, compiled once for each
-    length.
+    length, together with all models and schemes that differ in numbers only (`programs.general`).
 
     The parameters are used under `position`, which may be another scheme than they were trained
-    with. Raises Undefined at lengths where it is not defined. Randomised positions are a function
+    with. Raises Undefined at lengths where it is not defined, and TooLarge before running one
+    that the device has not the memory for. Randomised positions are a function
     of the tokens read: a window's, or a segment's (the memory then stands at the first positions of
     the segment's own draw).
     """
@@ -63,18 +66,20 @@ class ModelScore:
     def at(self, length: int, rows: int):
         """The compiled function of rows of one length."""
         if (length, rows) not in self.compiled:
-            graph = self.graph(length)
-            self.compiled[length, rows] = jax.jit(
-                lambda params, tokens: token_nll(models.merge(graph, params), tokens)
-            )
+            tokens = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
+            self.compiled[length, rows] = self.program(length, token_nll, tokens)
         return self.compiled[length, rows]
 
-    def graph(self, length: int) -> nnx.GraphDef:
-        """The static part of the model at this length. Undefined where its scheme is not."""
+    def program(self, length: int, function: Callable, *rest) -> Callable:
+        """function(model, *rest) as one of (params, *rest), compiled for the model at this length and
+        arrays like `rest`. Undefined where its scheme is not defined, TooLarge where it does not fit.
+        """
         try:
-            return nnx.split(self.model.at_length(length))[0]
+            graph, numbers = programs.general(self.model.at_length(length))
         except LengthError as error:
             raise Undefined(str(error)) from None
+        run = programs.program(length, function, graph, self.params | numbers, *rest)
+        return lambda params, *rest: run(params | numbers, *rest)
 
     def recurrent(self, length: int, segment: int) -> tuple[Callable, Callable]:
         """(initial_state, step), as `sweep` asks for them: one compilation for each length.
@@ -98,20 +103,21 @@ class ModelScore:
             raise Undefined(
                 f"sinks={scheme.sinks}: a memory of the last tokens lets the document's first ones go"
             )
-        graph, key = self.graph(length), ("recurrent", length, segment)
-        if key not in self.compiled:
-            self.compiled[key] = jax.jit(
-                lambda params, *rest: segment_nll(models.merge(graph, params), *rest)
-            )
-        run = self.compiled[key]
 
         def initial_state(B: int) -> list[list[Cache]]:  # the caches of each chunk of rows
             chunks = -(-B // max(1, CHUNK_TOKENS // length))
             rows = -(-B // chunks)
-            return [memory.begin(self.model, rows, length, segment) for _ in range(-(-B // rows))]
+            state = [memory.begin(self.model, rows, length, segment) for _ in range(-(-B // rows))]
+            if (length, segment, rows) not in self.compiled:
+                tokens = jax.ShapeDtypeStruct((rows, segment + 1), jnp.int32)
+                fresh = jax.ShapeDtypeStruct((rows,), jnp.bool_)
+                run = self.program(length, segment_nll, state[0], tokens, fresh)
+                self.compiled[length, segment, rows] = run
+            return state
 
         def step(state: list[list[Cache]], tokens: np.ndarray, fresh: np.ndarray):
             rows, losses, kept = len(state[0][0]["segments"]), [], []
+            run = self.compiled[length, segment, rows]
             for number, caches in enumerate(state):
                 # the last chunk is filled up with the last row
                 chosen = np.minimum(np.arange(rows) + number * rows, len(tokens) - 1)
@@ -128,8 +134,8 @@ def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     B, T = inputs.shape
     positions = models.row_positions(model.scheme, T, draws(tokens))
-    logits = model(inputs, positions, block=query_rows(model, B, T, T))
-    return optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    hidden, _ = model.hidden(inputs, positions, block=query_rows(model, B, T, T))
+    return next_token_nll(model, hidden, targets)
 
 
 def segment_nll(
@@ -149,9 +155,23 @@ def segment_nll(
     positions = models.row_positions(model.scheme, S, draws(tokens), restarted=places)  # [B, S]
     caches = [cache | {"positions": positions} for cache in caches]
     block = query_rows(model, B, T, S)
-    logits, caches = model(inputs, positions[:, S - T :], block=block, cache=caches)
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    return nll, [memory.shift(cache, T) for cache in caches]
+    hidden, caches = model.hidden(inputs, positions[:, S - T :], block=block, cache=caches)
+    return next_token_nll(model, hidden, targets), [memory.shift(cache, T) for cache in caches]
+
+
+def next_token_nll(model: models.Transformer, hidden: jax.Array, targets: jax.Array) -> jax.Array:
+    """The nll of targets [B, T] given what `Transformer.hidden` made, [B, T, D]: float32 [B, T], nats.
+
+    Worked through in blocks of tokens, so that memory grows with neither T·V nor B·V.
+    """
+    block = max(LEAST, 1 << (BLOCK_BYTES // (4 * model.config.vocab_size)).bit_length() - 1)
+    rows = (hidden.reshape(targets.size, -1), targets.reshape(-1))
+
+    def loss(row):
+        return optax.softmax_cross_entropy_with_integer_labels(model.logits(row[0]), row[1])
+
+    nll = jax.lax.map(loss, rows, batch_size=block) if targets.size > block else loss(rows)
+    return nll.reshape(targets.shape)
 
 
 def draws(tokens: jax.Array) -> jax.Array:
@@ -162,5 +182,5 @@ def draws(tokens: jax.Array) -> jax.Array:
 
 def query_rows(model: models.Transformer, B: int, T: int, S: int) -> int | None:
     """Query rows per block, so that B rows' logits against S keys stay small; None for all T at once."""
-    block = max(16, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
+    block = max(LEAST, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
     return block if block < T else None

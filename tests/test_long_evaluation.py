@@ -143,37 +143,37 @@ def compilations(caplog):
 
 def test_one_compilation_for_each_length_and_kind_of_scheme(compilations):
     tokens = np.random.default_rng(0).integers(0, 11, (1, 25), dtype=np.int32)
-    lengths = (8, 16, 24)
 
-    def read(*args, **changes):
+    def read(*args, lengths=(8, 16, 24), **changes):
         score = scorer(*args, **changes)
         return [score(tokens[:, : n + 1]) for n in lengths]
 
     found = [read(s) for s in ("rope", "pi", "ntk", "yarn")]
     assert compilations() == 3
-    others = ("yarn:factor=8,beta_fast=16,beta_slow=0.5", "rope:base=500", "p_rope", "nope")
-    found += [read(s) for s in others[:-1]]
+    others = ("yarn:factor=8,beta_fast=16,beta_slow=0.5", "rope:base=500", "p_rope")
+    found += [read(s) for s in others]
     found.append(read("rope", seed=1))
     found.append(read("rope", train_length=4))
     assert compilations() == 3
     far = [round(float(nll[-1].mean()), 6) for nll in found]
     assert len(set(far)) == len(far) - 1  # all differ but the last, which is rope again
-    for kind, position in enumerate((others[-1], "rope:pairing=interleaved", "rope+log_n"), 1):
-        read(position)
-        assert compilations() == 3 + 3 * kind
-    read("pi:factor=3+log_n")  # log_n of the same training length
-    assert compilations() == 12
+    for kind, position in enumerate(("nope", "rope:pairing=interleaved", "rope+log_n"), 1):
+        read(position, lengths=(8,))
+        assert compilations() == 3 + kind
+    read("pi:factor=3+log_n", lengths=(8,))  # log_n of the same training length
+    assert compilations() == 6
 
 
 @pytest.mark.parametrize(
     "position",
-    ["yarn:factor=4+log_n", "rope:base=500|rope:base=9000", "rope|nope", "pi|alibi"],
+    ["yarn:factor=4+log_n", "rope:base=500|rope:base=9000", "rope|nope"],
 )
 def test_numbers_as_arguments_change_no_loss(position):
     score = scorer(position, num_layers=2)
     tokens = np.random.default_rng(0).integers(0, 11, (2, 21), dtype=np.int32)
     graph = nnx.split(score.model.at_length(20))[0]
-    expected = token_nll(models.merge(graph, score.params), tokens)
+    plain = jax.jit(lambda params, tokens: token_nll(models.merge(graph, params), tokens))
+    expected = plain(score.params, tokens)
     np.testing.assert_allclose(score(tokens), expected, atol=1e-5)
 
 
@@ -236,14 +236,15 @@ def test_what_a_device_holds(monkeypatch, tmp_path):
     assert programs.device_bytes() == 1048576
 
 
-QUICK = ("rope", "fire")
+QUICK = ("fire",)
 
 
 @pytest.mark.parametrize(
     "name",
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in posenc.SCHEMES],
 )
-def test_memory_grows_with_the_length_and_not_with_its_square(name):
+def test_memory_grows_with_the_length_and_not_with_its_square(name, monkeypatch):
+    monkeypatch.setattr("models.attention.SPANS", 1)  # compile sooner
     spelled = {
         **SPELLED,
         "learned": "learned:extend=interpolate",
@@ -251,7 +252,7 @@ def test_memory_grows_with_the_length_and_not_with_its_square(name):
     }
     score = scorer(spelled.get(name, name))
     needs = []
-    for n in (4096, 16384):
+    for n in (1024, 4096):
         graph, numbers = programs.general(score.model.at_length(n))
         tokens = jax.ShapeDtypeStruct((1, n + 1), np.int32)
         needs.append(programs.measured(token_nll, graph, score.params | numbers, tokens)[1])

@@ -156,6 +156,8 @@ def plan() -> list[Curve]:
             tell_idle(scheme, position, run.model_config, max(lengths))
             score = ModelScore(run.model_config, position, run.params)
             targets = TARGETS.value or min(32, *lengths)
+            if "position" in protocols:
+                tell_one_pass(scheme, score)
             for protocol in dict.fromkeys(protocols):
                 if protocol.startswith(PREFIX):
                     task_name(protocol, run.tokenizer)
@@ -184,6 +186,16 @@ def tell_idle(scheme: str, position: str, config, longest: int) -> None:
     for part in made.shared.values():
         if part.idle(longest):
             print(f"note: {scheme}: {part.idle(longest)}", file=sys.stderr)
+
+
+def tell_one_pass(scheme: str, score) -> None:
+    """Say so where the figures of `position` at early positions are not those of shorter windows."""
+    if not score.model.scheme.prefix_invariant:
+        print(
+            f"note: {scheme} follows the length at hand, so position shows it as it is at the "
+            "longest length, at earlier positions too; fixed or disjoint show it at each length",
+            file=sys.stderr,
+        )
 
 
 def read_lengths(text: str) -> list[int]:
@@ -257,7 +269,8 @@ def measure(curve: Curve) -> tuple[list[dict], dict]:
             )
     shared = curve.protocol == "position"  # one pass, whose seconds every bucket carries
     seconds = found[0]["seconds"] if shared else sum(r["seconds"] for r in found)
-    print(f"{title}: {len(found)} records in {seconds:.1f} s", file=sys.stderr, flush=True)
+    which = "records from one pass" if shared else "records"
+    print(f"{title}: {len(found)} {which} in {seconds:.1f} s", file=sys.stderr, flush=True)
     about = {
         "run": curve.name,
         "scheme": curve.scheme,

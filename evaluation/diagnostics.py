@@ -5,6 +5,7 @@ rows whose losses `fixed` scores: the last `targets` rows of a window. docs/diag
 to read them.
 """
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,9 +52,9 @@ def diagnose(
     if config.attention == "linear":
         raise Undefined("model.attention=linear has no attention weights to read")
     W, length = tokens.shape[0], tokens.shape[1] - 1
-    graph = score.graph(length)
-    run = jax.jit(lambda params, chunk: row_figures(models.merge(graph, params), chunk, targets))
     rows = min(W, max(1, CHUNK_TOKENS // length))
+    chunk = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
+    run = score.program(length, figures_of_last(targets, config.train_length), chunk)
     chunks = []
     for start in range(0, W, rows):
         # the last chunk is filled up with the last window
@@ -86,7 +87,15 @@ def diagnose(
     return layers
 
 
-def row_figures(model: models.Transformer, tokens: jax.Array, targets: int) -> dict[str, jax.Array]:
+@functools.cache  # one function for each pair of numbers: programs are kept by their function
+def figures_of_last(targets: int, train_length: int):
+    """`row_figures` of the last `targets` rows, as a function of (model, tokens)."""
+    return functools.partial(row_figures, targets=targets, train_length=train_length)
+
+
+def row_figures(
+    model: models.Transformer, tokens: jax.Array, targets: int, train_length: int
+) -> dict[str, jax.Array]:
     """The figures of each query row: of tokens int32 [B, S+1], float32 [N, B, T, H] by name, and how many
     keys it sees, `visible` int32 [N, B, T]. T = `targets`, the last rows.
 
@@ -105,8 +114,7 @@ def row_figures(model: models.Transformer, tokens: jax.Array, targets: int) -> d
         met, q, k, _ = module.attention.operands(module.attention_norm(x), scheme, positions)
 
         def window(q, k, positions, met=met):  # [T, H, K], [S, G, K], [S]
-            L = model.config.train_length
-            one = lambda row: figures_of_row(met, L, row[0], row[1], k, positions)
+            one = lambda row: figures_of_row(met, train_length, row[0], row[1], k, positions)
             block = query_rows(model, B, targets, S) or targets
             return jax.lax.map(one, (q, rows), batch_size=block)
 

@@ -10,6 +10,7 @@ import optax
 from flax import nnx
 
 import models
+from evaluation import programs
 from evaluation.scoring import Undefined
 from models import memory
 from models.multihead import Cache
@@ -17,37 +18,42 @@ from posenc import LengthError, overrides
 
 # How much is worked on at once, for speed on a CPU's caches as well as for memory.
 CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
-BLOCK_BYTES = 2**22  # float32 attention logits of one block of query rows
+BLOCK_BYTES = 2**22  # float32 logits of one block: of attention's rows, or over the vocabulary
+LEAST = 16  # rows of a block, however large each is: fewer would make poor matrix products
+
+
+cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 
 def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
     """The nll of tokens[:, 1:], float32 [B, ℓ], nats."""
-    return optax.softmax_cross_entropy_with_integer_labels(
-        window_logits(model, tokens), tokens[:, 1:]
-    )
+    return per_token(model, read(model, tokens), tokens[:, 1:], cross_entropy)
 
 
 def token_predictions(model: models.Transformer, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The nll of tokens[:, 1:] and whether each is the most probable token, both [B, ℓ]."""
-    logits, targets = window_logits(model, tokens), tokens[:, 1:]
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    return nll, jnp.argmax(logits, axis=-1) == targets
+
+    def measure(logits, target):
+        return cross_entropy(logits, target), jnp.argmax(logits, axis=-1) == target
+
+    return per_token(model, read(model, tokens), tokens[:, 1:], measure)
 
 
-def window_logits(model: models.Transformer, tokens: jax.Array) -> jax.Array:
-    """The logits of tokens[:, 1:], float32 [B, ℓ, V]."""
+def read(model: models.Transformer, tokens: jax.Array) -> jax.Array:
+    """What `Transformer.hidden` makes of the inputs of tokens [B, ℓ+1], [B, ℓ, D]."""
     inputs = tokens[:, :-1]
     B, T = inputs.shape
     positions = models.row_positions(model.scheme, T, draws(tokens))
-    return model(inputs, positions, block=query_rows(model, B, T, T))
+    return model.hidden(inputs, positions, block=query_rows(model, B, T, T))[0]
 
 
 class ModelScore:
     """score(tokens int32 [B, ℓ+1]) -> float32 [B, ℓ]: nats per token, compiled once for each
-    length.
+    length, together with all models and schemes that differ in numbers only (`programs.general`).
 
     The parameters are used under `position`, which may be another scheme than they were trained
-    with. Raises Undefined at lengths where it is not defined. Randomised positions are a function
+    with. Raises Undefined at lengths where it is not defined, and TooLarge before running one
+    that the device has not the memory for. Randomised positions are a function
     of the tokens read: a window's, or a segment's (the memory then stands at the first positions of
     the segment's own draw).
     """
@@ -98,18 +104,20 @@ class ModelScore:
         """The compiled `measure` (token_nll or token_predictions) of rows of one length."""
         key = (measure.__name__, length, rows)
         if key not in self.compiled:
-            graph = self.graph(length)
-            self.compiled[key] = jax.jit(
-                lambda params, tokens: measure(models.merge(graph, params), tokens)
-            )
+            tokens = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
+            self.compiled[key] = self.program(length, measure, tokens)
         return self.compiled[key]
 
-    def graph(self, length: int) -> nnx.GraphDef:
-        """The static part of the model at this length. Undefined where its scheme is not."""
+    def program(self, length: int, function: Callable, *rest) -> Callable:
+        """function(model, *rest) as one of (params, *rest), compiled for the model at this length and
+        arrays like `rest`. Undefined where its scheme is not defined, TooLarge where it does not fit.
+        """
         try:
-            return nnx.split(self.model.at_length(length))[0]
+            graph, numbers = programs.general(self.model.at_length(length))
         except LengthError as error:
             raise Undefined(str(error)) from None
+        run = programs.program(length, function, graph, self.params | numbers, *rest)
+        return lambda params, *rest: run(params | numbers, *rest)
 
     def recurrent(self, length: int, segment: int) -> tuple[Callable, Callable]:
         """(initial_state, step), as `sweep` asks for them: one compilation for each length.
@@ -133,20 +141,21 @@ class ModelScore:
             raise Undefined(
                 f"sinks={scheme.sinks}: a memory of the last tokens lets the document's first ones go"
             )
-        graph, key = self.graph(length), ("recurrent", length, segment)
-        if key not in self.compiled:
-            self.compiled[key] = jax.jit(
-                lambda params, *rest: segment_nll(models.merge(graph, params), *rest)
-            )
-        run = self.compiled[key]
 
         def initial_state(B: int) -> list[list[Cache]]:  # the caches of each chunk of rows
             chunks = -(-B // max(1, CHUNK_TOKENS // length))
             rows = -(-B // chunks)
-            return [memory.begin(self.model, rows, length, segment) for _ in range(-(-B // rows))]
+            state = [memory.begin(self.model, rows, length, segment) for _ in range(-(-B // rows))]
+            if (length, segment, rows) not in self.compiled:
+                tokens = jax.ShapeDtypeStruct((rows, segment + 1), jnp.int32)
+                fresh = jax.ShapeDtypeStruct((rows,), jnp.bool_)
+                run = self.program(length, segment_nll, state[0], tokens, fresh)
+                self.compiled[length, segment, rows] = run
+            return state
 
         def step(state: list[list[Cache]], tokens: np.ndarray, fresh: np.ndarray):
             rows, losses, kept = len(state[0][0]["segments"]), [], []
+            run = self.compiled[length, segment, rows]
             for number, caches in enumerate(state):
                 # the last chunk is filled up with the last row
                 chosen = np.minimum(np.arange(rows) + number * rows, len(tokens) - 1)
@@ -175,9 +184,24 @@ def segment_nll(
     positions = models.row_positions(model.scheme, S, draws(tokens), restarted=places)  # [B, S]
     caches = [cache | {"positions": positions} for cache in caches]
     block = query_rows(model, B, T, S)
-    logits, caches = model(inputs, positions[:, S - T :], block=block, cache=caches)
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    hidden, caches = model.hidden(inputs, positions[:, S - T :], block=block, cache=caches)
+    nll = per_token(model, hidden, targets, cross_entropy)
     return nll, [memory.shift(cache, T) for cache in caches]
+
+
+def per_token(model: models.Transformer, hidden: jax.Array, targets: jax.Array, measure: Callable):
+    """`measure`(logits, target) of each of targets [B, T], given what `Transformer.hidden` made, [B, T, D].
+
+    Worked through in blocks of tokens, so that memory grows with neither T·V nor B·V.
+    """
+    block = max(LEAST, 1 << (BLOCK_BYTES // (4 * model.config.vocab_size)).bit_length() - 1)
+    rows = (hidden.reshape(targets.size, -1), targets.reshape(-1))
+
+    def one(row):
+        return measure(model.logits(row[0]), row[1])
+
+    found = jax.lax.map(one, rows, batch_size=block) if targets.size > block else one(rows)
+    return jax.tree.map(lambda a: a.reshape(targets.shape), found)
 
 
 def draws(tokens: jax.Array) -> jax.Array:
@@ -188,5 +212,5 @@ def draws(tokens: jax.Array) -> jax.Array:
 
 def query_rows(model: models.Transformer, B: int, T: int, S: int) -> int | None:
     """Query rows per block, so that B rows' logits against S keys stay small; None for all T at once."""
-    block = max(16, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
+    block = max(LEAST, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
     return block if block < T else None

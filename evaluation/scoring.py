@@ -22,6 +22,10 @@ class Undefined(Exception):
     """Raised by `score` at a length where its model is not defined; the message is the reason."""
 
 
+class TooLarge(MemoryError):
+    """Raised by `score` before a length is run whose size the device does not have; the message is the reason."""
+
+
 def sweep(
     score: Score,
     documents: Sequence[np.ndarray],
@@ -198,6 +202,8 @@ def trouble(error: Exception) -> tuple[str, str]:
     text = " ".join(str(error).split())
     if isinstance(error, Undefined):
         return "undefined", text[:REASON_CHARACTERS] or "the model is not defined at this length"
+    if isinstance(error, TooLarge):
+        return "out_of_memory", text[:REASON_CHARACTERS]
     reason = f"{type(error).__name__}: {text}"[:REASON_CHARACTERS] if text else type(error).__name__
     full = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text
     return ("out_of_memory" if full else "failed"), reason

@@ -5,6 +5,8 @@ It is written for one sequence and mapped over the batch, so positions may be sh
 T = S in training, a block of rows in long evaluation, one row against the cache in decoding.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 
@@ -14,6 +16,11 @@ from posenc.composition import overrides
 
 # What a fused kernel knows nothing of: it sees queries, keys and values, and masks by order.
 UNFUSED = ("bias", "content", "value", "visible", "sink_positions")
+
+# Blocks of queries are compared with no keys behind the end of their span. A span is a loop for the
+# compiler to translate, so short sequences, where there is little to save, have few.
+SPANS = 8
+SPAN_ROWS = 512
 
 
 def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
@@ -74,17 +81,37 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
 def attend_blocks(
     scheme: Scheme, block: int, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None
 ) -> jax.Array:
-    """`attend_rows` mapped over blocks of `block` query rows, so that memory grows with S and not with T·S."""
+    """`attend_rows` mapped over blocks of `block` query rows, so that memory grows with S and not with T·S.
+
+    The rows belong to the last T of the S keys, or to earlier ones where a cache has room left, and
+    positions increase within a segment: row i sees none of the keys behind S - T + i. So each of n
+    spans of rows meets the keys up to its own end alone, and (n + 1)/2n of all pairs are computed.
+    """
+    T, S = q.shape[0], k.shape[0]
+    blocks = -(-T // block)
+    spans = max(1, min(SPANS, blocks, T // SPAN_ROWS))
+    edges = [block * (blocks * i // spans) for i in range(spans)] + [T]
+    out = []
+    for first, end in itertools.pairwise(edges):
+        rows = (a if a is None else a[first:end] for a in (q, q_pos, q_segment))
+        seen = S - T + end
+        keys = (a if a is None else a[:seen] for a in (k, v, k_pos, k_segment))
+        out.append(attend_span(scheme, block, *rows, *keys))
+    return jnp.concatenate(out) if len(out) > 1 else out[0]
+
+
+def attend_span(
+    scheme: Scheme, block: int, q, q_pos, q_segment, k, v, k_pos, k_segment
+) -> jax.Array:
+    """`attend_rows` mapped over blocks of `block` query rows that all meet the same keys."""
     T = q.shape[0]
-    segmented = q_segment is not None
 
     @jax.checkpoint  # the backward pass recomputes a block's weights instead of keeping every block's
     def rows(chunk):
-        q, q_pos, *q_segment = chunk
-        segments = (q_segment[0], k_segment) if segmented else ()
-        return attend_rows(scheme, q, k, v, q_pos, k_pos, *segments)
+        q, q_pos, q_segment = chunk
+        return attend_rows(scheme, q, k, v, q_pos, k_pos, q_segment, k_segment)
 
-    chunks = (q, q_pos, q_segment) if segmented else (q, q_pos)
+    chunks = (q, q_pos, q_segment)
     whole = T - T % block
     out = []
     if whole:

@@ -115,6 +115,13 @@ class Transformer(nnx.Module):
         query rows per attention block. cache: from `init_cache`; then the result is (logits, the
         cache with these tokens).
         """
+        x, new = self.hidden(tokens, positions, segments, key=key, block=block, cache=cache)
+        B, T, D = x.shape
+        logits = self.logits(x.reshape(B * T, D)).reshape(B, T, self.config.vocab_size)
+        return logits if cache is None else (logits, new)
+
+    def hidden(self, tokens, positions=None, segments=None, *, key=None, block=None, cache=None):
+        """What the logits are made of, [B, T, D], and the caches; the arguments are those of a call."""
         c = self.config
         B, T = tokens.shape
         if cache is not None:
@@ -136,11 +143,12 @@ class Transformer(nnx.Module):
             run = rematerialised(module) if c.remat else module
             x, layer_cache = run(x, shared, positions, segments, layer_key, block, layer_cache)
             new.append(layer_cache)
-        x = self.norm(x).reshape(B * T, c.d_model)
-        head = self.embedding[...].T if c.tie_embeddings else self.head.kernel[...]
-        logits = jnp.matmul(x, head.astype(c.dtype), preferred_element_type=jnp.float32)
-        logits = logits.reshape(B, T, c.vocab_size)
-        return logits if cache is None else (logits, new)
+        return self.norm(x), new
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """Logits float32 [P, V] of what `hidden` made of P tokens, [P, D]."""
+        head = self.embedding[...].T if self.config.tie_embeddings else self.head.kernel[...]
+        return jnp.matmul(x, head.astype(x.dtype), preferred_element_type=jnp.float32)
 
     def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
         """What the first block gets, [B, T, D], of tokens [B, T] at positions [T] or [B, T]."""

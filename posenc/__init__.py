@@ -14,6 +14,7 @@ from posenc.layers import (
     parse_pattern,
     swap_pattern,
 )
+from posenc.rotation import Rotation, is_rotation
 from posenc.schemes import SCHEMES, create, create_parts, option_names
 from posenc.spec import did_you_mean, format_spec, parse_spec
 from posenc.swap import swap
@@ -24,6 +25,7 @@ __all__ = [
     "Dims",
     "LayerSchemes",
     "LengthError",
+    "Rotation",
     "Scheme",
     "create",
     "create_layers",
@@ -31,6 +33,7 @@ __all__ = [
     "did_you_mean",
     "format_pattern",
     "format_spec",
+    "is_rotation",
     "option_names",
     "overrides",
     "parse_pattern",

@@ -12,6 +12,15 @@ def angles(pos: jax.Array, frequencies: np.ndarray) -> jax.Array:
     differences of positions stay exact. At position 65,536 this is off by at most 5e-5 radians, where the float32
     product is by 4e-3.
     """
+    return turned(pos, steps(frequencies))
+
+
+def steps(frequencies: np.ndarray) -> np.ndarray:
+    """Frequencies float64 [F], radians per token, as int32 [F] in units of 2^−32 turns per token."""
     units = np.round(np.asarray(frequencies, np.float64) / (2 * np.pi) * 2.0**32)
-    steps = units.astype(np.int64).astype(np.int32)
+    return units.astype(np.int64).astype(np.int32)
+
+
+def turned(pos: jax.Array, steps: np.ndarray | jax.Array) -> jax.Array:
+    """pos·f of frequencies as `steps` gives them, radians in [−π, π), float32 [P, F]."""
     return (pos[:, None] * steps[None, :]).astype(jnp.float32) * np.float32(2 * np.pi / 2.0**32)

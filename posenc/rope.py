@@ -96,7 +96,7 @@ class RoPE(Scheme):
         return self.plain_frequencies()
 
     @property
-    def attention_factor(self) -> float:
+    def attention_factor(self) -> float | jax.Array:
         """What cosine and sine are multiplied by (so q·k by its square)."""
         return 1.0
 

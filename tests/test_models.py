@@ -105,7 +105,8 @@ every_scheme = pytest.mark.parametrize(
 
 
 @every_scheme
-def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case):
+def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
+    monkeypatch.setattr("models.attention.SPAN_ROWS", 16)  # two spans, each of two blocks
     (_, logits), gradient = case.gradients(case.tokens, 8)
     np.testing.assert_allclose(logits, case.logits, atol=1e-4)
     for name, full in case.gradient.items():

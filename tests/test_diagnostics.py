@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from oracles import Setting
 from oracles import logits as oracle_logits
 from oracles.comparison import parameters_of, plain_name
@@ -110,7 +111,7 @@ def test_every_figure_equals_loops_in_float64(position, layers, oracles):
     @jax.jit
     def walk(params, tokens):
         """What each layer's attention gets."""
-        model = models.merge(score.graph(S), params)
+        model = models.merge(nnx.split(score.model.at_length(S))[0], params)
         x, given = model.embed(tokens, jnp.arange(S)), []
         for block, names in zip(model.blocks, model.layer_posenc, strict=True):
             given.append(block.attention_norm(x))
@@ -119,7 +120,7 @@ def test_every_figure_equals_loops_in_float64(position, layers, oracles):
         return given
 
     inputs = walk(score.params, TOKENS[:, :-1])
-    schemes = models.merge(score.graph(S), score.params).layer_schemes()
+    schemes = models.merge(nnx.split(score.model.at_length(S))[0], score.params).layer_schemes()
     sees = lambda i, j: "window" not in position or i - j < 5 or j < 2
     for layer, (spec, options) in enumerate(oracles):
         y = np.asarray(inputs[layer], np.float64)
@@ -154,7 +155,7 @@ def test_latent_attention_is_read_through_its_own_queries_and_keys():
 
     @jax.jit
     def layer(params, tokens):
-        model = models.merge(score.graph(S), params)
+        model = models.merge(nnx.split(score.model.at_length(S))[0], params)
         attention, scheme = model.blocks[0].attention, model.layer_schemes()[0]
         x = model.blocks[0].attention_norm(model.embed(tokens, pos))
         met, q, k, v = attention.operands(x, scheme, pos)

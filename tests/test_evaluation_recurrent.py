@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from test_evaluation_protocols import hashed_one, random_documents
 
 import evaluation
@@ -191,7 +192,7 @@ def nll_of(logits, targets):
 
 def windows_alone(score, document, length):
     """What one layer must give: a plain forward of each window, since its keys depend on no context."""
-    graph = score.graph(length)
+    graph = nnx.split(score.model.at_length(length))[0]
     forward = jax.jit(lambda tokens: models.merge(graph, score.params)(tokens))
     losses = []
     for begin in range(0, len(document) - 1, L):
@@ -219,7 +220,7 @@ def test_one_layer_equals_plain_attention_over_the_same_span(position):
 
 def layer_by_layer(score, document, length):
     """Any number of layers without a cache: all tokens through a layer, then through the next."""
-    graph = score.graph(length)
+    graph = nnx.split(score.model.at_length(length))[0]
     return nll_of(
         jax.jit(lambda p: logits_by_layer(models.merge(graph, p), document, length))(score.params),
         document[1:],

@@ -9,7 +9,6 @@ report.html, with --diagnostics also diagnostics.jsonl, and prints the table. Th
 """
 
 import dataclasses
-import re
 import sys
 import time
 
@@ -60,48 +59,32 @@ class Curve:
 def main() -> int:
     with command.reporting():
         command.require(runs=RUNS.value, out=OUT.value)
-        from evaluation.append import load_earlier, not_measured_again
-        from evaluation.diagnostics import read_diagnostics, standing, write_diagnostics
+        from evaluation.collection import Collection
         from training.checkpoint import absolute
 
         out = absolute(OUT.value)
         curves = plan()
-        earlier, earlier_targets = load_earlier(out) if APPEND.value else ([], {})
-        earlier_diagnostics = read_diagnostics(out) if APPEND.value else []
+        found = Collection(out, keep=APPEND.value)
         out.mkdir(parents=True, exist_ok=True)
     import evaluation
 
-    records, targets, diagnostics, interrupted = [], {}, [], False
-    for curve in curves:
-        try:
-            measured, mine = measure(curve)
-        except KeyboardInterrupt:
-            interrupted = True  # what is measured is still drawn
-            break
-        records += measured
-        targets.setdefault((curve.name, curve.scheme), {}).update(mine)
-        kept, kept_targets = not_measured_again(earlier, earlier_targets, records)
-        together = {
-            key: {**kept_targets.get(key, {}), **targets.get(key, {})}
-            for key in {**kept_targets, **targets}
-        }
-        evaluation.write_records(out, kept + records, together)
-        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
-        try:
-            diagnostics += diagnose(curve, measured)
-        except KeyboardInterrupt:
-            interrupted = True
-            break
-        write_diagnostics(out, standing(earlier_diagnostics, kept) + diagnostics)
-    if not records:
+    interrupted = False
+    try:
+        for curve in curves:
+            records, targets = measure(curve)
+            found.add(curve.name, curve.scheme, records, targets)
+            found.add_diagnostics(diagnose(curve, records))
+    except KeyboardInterrupt:
+        interrupted = True  # what is measured is still drawn
+    if not found.measured:
         return 130
-    draw(kept + records, together, out)
-    print(evaluation.format_table(kept + records))
+    draw(found.records, found.targets, out)
+    print(evaluation.format_table(found.records))
     print(f"\n{out}/report.html shows it all; records.jsonl holds every figure")
     if interrupted:
         print("interrupted: what was measured before is written", file=sys.stderr)
         return 130
-    return int(any(r["status"] in FAILURES for r in records))
+    return int(any(r["status"] in FAILURES for r in found.measured))
 
 
 def draw(records: list[dict], targets: dict, out) -> None:
@@ -147,9 +130,9 @@ def plan() -> list[Curve]:
                 f"note: {name} is at step {run.step} of {run.config.train.steps}", file=sys.stderr
             )
         train_length = run.config.train.length
-        lengths = read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
+        lengths = arguments.read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
         trained = posenc.parse_pattern(run.config.position)
-        for scheme in split_schemes(SCHEMES.value) or [run.config.position]:
+        for scheme in arguments.split_schemes(SCHEMES.value) or [run.config.position]:
             asked = posenc.parse_pattern(scheme)
             pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
             position = posenc.format_pattern(pattern)
@@ -196,26 +179,6 @@ def tell_one_pass(scheme: str, score) -> None:
             "longest length, at earlier positions too; fixed or disjoint show it at each length",
             file=sys.stderr,
         )
-
-
-def read_lengths(text: str) -> list[int]:
-    """Sorted, each once. ValueError unless they are positive whole numbers."""
-    items = [item.strip() for item in text.split(",") if item.strip()]
-    for item in items:
-        if not re.fullmatch("[0-9]+", item) or int(item) < 1:
-            raise ValueError(f"lengths={text}: {item!r} must be a positive whole number")
-    return sorted({int(item) for item in items})
-
-
-def split_schemes(text: str) -> list[str]:
-    """A list of specs; an item that starts no scheme (`beta_fast=16`) continues the one before it."""
-    specs = []
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        if specs and re.match(r"\w+=", item):
-            specs[-1] += f",{item}"
-        else:
-            specs.append(item)
-    return list(dict.fromkeys(specs))
 
 
 def read_documents(run) -> list:

@@ -1,5 +1,6 @@
-"""What `sweep` accepts: arguments are checked before any work, and an error names the wrong one."""
+"""What `sweep` accepts and the command spells: all is checked before any work, and an error names what is wrong."""
 
+import re
 from collections.abc import Sequence
 from numbers import Integral
 
@@ -87,3 +88,23 @@ def checked_token_bytes(
             f"token_bytes has {len(array)} entries, but the documents hold token id {largest}"
         )
     return array.astype(np.int64)
+
+
+def read_lengths(text: str) -> list[int]:
+    """Sorted, each once. ValueError unless they are positive whole numbers."""
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    for item in items:
+        if not re.fullmatch("[0-9]+", item) or int(item) < 1:
+            raise ValueError(f"lengths={text}: {item!r} must be a positive whole number")
+    return sorted({int(item) for item in items})
+
+
+def split_schemes(text: str) -> list[str]:
+    """A list of specs; an item that starts no scheme (`beta_fast=16`) continues the one before it."""
+    specs = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        if specs and re.match(r"\w+=", item):
+            specs[-1] += f",{item}"
+        else:
+            specs.append(item)
+    return list(dict.fromkeys(specs))

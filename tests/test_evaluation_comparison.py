@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import evaluation
-from evaluation.append import not_measured_again
+from evaluation.collection import not_measured_again
 from evaluation.curves import gather
 
 BLOCK, L = 4, 8

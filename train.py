@@ -27,8 +27,9 @@ def main() -> int:
         command.require(config=CONFIG.value, workdir=WORKDIR.value)
         if "runs" in CONFIG.value:
             raise ValueError("--config is a study: study.py trains and evaluates those")
-        from training import hosts, setup  # jax and all that: not for --help
+        from training import allocator, hosts, setup  # jax and all that: not for --help
 
+        allocator.keep_freed_memory()
         if CONFIG.value.get("mesh", {}).get("distributed"):
             hosts.join()
         job = setup.prepare(CONFIG.value, Path(WORKDIR.value), INIT_FROM.value)

@@ -24,9 +24,11 @@ def ours(position: str, T: int, B: int):
 
     import models
     from configs import base
+    from training.allocator import keep_freed_memory
     from training.config import RunConfig
     from training.step import init_state, make_train_step
 
+    keep_freed_memory()  # as train.py does
     config = base.get_config(position)
     config.train.length, config.train.batch_size = T, B
     config = RunConfig.from_config(config)

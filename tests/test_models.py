@@ -97,6 +97,7 @@ KIN = {
 }
 KIN |= {SPELLED["longrope"], "learned:extend=interpolate", "yarn:factor=4+log_n", "log_n"}
 KIN |= {"sandwich", "kerple", "deberta", "rope:rotary_fraction=0.5,pairing=interleaved"}
+BLOCKS = {"rope", "alibi", "t5", "fire", "shaw", "transformer_xl", "cope", "dynamic_ntk"}
 every_scheme = pytest.mark.parametrize(
     "case",
     [pytest.param(s, marks=pytest.mark.slow) if s in KIN else s for s in SPECS],
@@ -104,7 +105,12 @@ every_scheme = pytest.mark.parametrize(
 )
 
 
-@every_scheme
+# One of each kind: tests/test_long_evaluation.py compares blocks with the whole forward for others.
+@pytest.mark.parametrize(
+    "case",
+    [s if s in BLOCKS else pytest.param(s, marks=pytest.mark.slow) for s in SPECS],
+    indirect=True,
+)
 def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
     monkeypatch.setattr("models.attention.SPAN_ROWS", 16)  # two spans, each of two blocks
     (_, logits), gradient = case.gradients(case.tokens, 8)

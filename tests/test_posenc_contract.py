@@ -24,6 +24,7 @@ from oracles.registered import (
     inputs,
     outputs,
     scheme_for,
+    slow_variants,
 )
 
 
@@ -123,7 +124,7 @@ def test_causality(case):
     assert jnp.any(before[:, 6:] != after[:, 6:])
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[0] not in COARSE], ids=str)
+@pytest.mark.parametrize("case", slow_variants([c for c in CASES if c[0] not in COARSE]), ids=str)
 def test_neighbouring_positions_differ_in_bfloat16(case):
     """Positions are not held in the activations' dtype: seven past 256 give seven encodings.
 

@@ -49,7 +49,17 @@ CASES += [
     (spec, o) for spec, o in VARIANTS if all(p.split(":")[0] in EVERY for p in spec.split("+"))
 ]
 IDS = [f"{spec}-{options}".replace(" ", "").removesuffix("-{}") for spec, options in CASES]
-every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
+# Variants of these kinds are in `make test`; those of kin that differ in a number are in `make slow`.
+QUICK = {"learned", "rope", "pi", "rope+log_n", "shaw"}
+
+
+def slow_variants(cases) -> list:
+    """The cases as parameters, with all variants but the quick ones marked slow."""
+    kin = [case for case in VARIANTS if case[0] not in QUICK]
+    return [pytest.param(c, marks=pytest.mark.slow) if c in kin else c for c in cases]
+
+
+every_case = pytest.mark.parametrize("case", slow_variants(CASES), ids=IDS)
 every_scheme = pytest.mark.parametrize("name", EVERY)
 
 # These may not tell far neighbours apart: no positions, buckets, or a clipped distance.

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -280,10 +281,13 @@ def test_a_model_is_right_where_its_logits_are_highest():
 
 
 def test_the_study_asks_every_run_its_own_task(tmp_path):
-    import study
-    from configs.studies.probes import SCHEMES, TASKS, get_config
+    from configs.studies.probes import SCHEMES, TASKS
 
-    commands = study.study_commands(get_config(), tmp_path)
+    words = ["study.py", "--config=configs/studies/probes.py", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, *words, "--print_commands"], cwd=ROOT, capture_output=True, text=True
+    )
+    commands = [shlex.split(line)[1:] for line in done.stdout.splitlines()]
     trained, asked = commands[: len(TASKS) * len(SCHEMES)], commands[len(TASKS) * len(SCHEMES) :]
     assert {words[0] for words in trained} == {"train.py"} and len(asked) == len(TASKS)
     for task, words in zip(TASKS, asked, strict=True):

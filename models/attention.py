@@ -5,6 +5,7 @@ It is written for one sequence and mapped over the batch, so positions may be sh
 T = S in training, a block of rows in long evaluation, one row against the cache in decoding.
 """
 
+import functools
 import itertools
 
 import jax
@@ -17,10 +18,11 @@ from posenc.composition import overrides
 # What a fused kernel knows nothing of: it sees queries, keys and values, and masks by order.
 UNFUSED = ("bias", "content", "value", "visible", "sink_positions")
 
-# Blocks of queries are compared with no keys behind the end of their span. A span is a loop for the
-# compiler to translate, so short sequences, where there is little to save, have few.
-SPANS = 8
-SPAN_ROWS = 512
+# Queries are compared with no keys behind the end of their span. A span is more for the compiler to
+# translate, with blocks a loop, so short sequences, where there is little to save, have few: at most
+# so many, each of at least so many rows.
+SPANS, SPAN_ROWS = 8, 512
+WHOLE_SPANS, WHOLE_ROWS = 4, 64
 
 
 def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
@@ -78,32 +80,36 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     return (out if extra is None else out + extra).astype(v.dtype)
 
 
-def attend_blocks(
-    scheme: Scheme, block: int, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None
+def attend_sequence(
+    scheme: Scheme, block: int | None, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None
 ) -> jax.Array:
-    """`attend_rows` mapped over blocks of `block` query rows, so that memory grows with S and not with T·S.
+    """`attend_rows` of a whole sequence, in spans of rows; with `block` each span in blocks of that
+    many query rows, so that memory grows with S and not with T·S.
 
     The rows belong to the last T of the S keys, or to earlier ones where a cache has room left, and
     positions increase within a segment: row i sees none of the keys behind S - T + i. So each of n
     spans of rows meets the keys up to its own end alone, and (n + 1)/2n of all pairs are computed.
     """
     T, S = q.shape[0], k.shape[0]
-    blocks = -(-T // block)
-    spans = max(1, min(SPANS, blocks, T // SPAN_ROWS))
-    edges = [block * (blocks * i // spans) for i in range(spans)] + [T]
+    unit, most, least = (block, SPANS, SPAN_ROWS) if block else (1, WHOLE_SPANS, WHOLE_ROWS)
+    units = -(-T // unit)
+    spans = max(1, min(most, units, T // least))
+    edges = [unit * (units * i // spans) for i in range(spans)] + [T]
     out = []
     for first, end in itertools.pairwise(edges):
-        rows = (a if a is None else a[first:end] for a in (q, q_pos, q_segment))
+        rows = [a if a is None else a[first:end] for a in (q, q_pos, q_segment)]
         seen = S - T + end
-        keys = (a if a is None else a[:seen] for a in (k, v, k_pos, k_segment))
+        keys = [a if a is None else a[:seen] for a in (k, v, k_pos, k_segment)]
         out.append(attend_span(scheme, block, *rows, *keys))
     return jnp.concatenate(out) if len(out) > 1 else out[0]
 
 
 def attend_span(
-    scheme: Scheme, block: int, q, q_pos, q_segment, k, v, k_pos, k_segment
+    scheme: Scheme, block: int | None, q, q_pos, q_segment, k, v, k_pos, k_segment
 ) -> jax.Array:
-    """`attend_rows` mapped over blocks of `block` query rows that all meet the same keys."""
+    """`attend_rows` of rows that all meet the same keys, mapped over blocks of `block` of them."""
+    if block is None:
+        return attend_rows(scheme, q, k, v, q_pos, k_pos, q_segment, k_segment)
     T = q.shape[0]
 
     @jax.checkpoint  # the backward pass recomputes a block's weights instead of keeping every block's
@@ -127,19 +133,16 @@ def attend(
 ) -> jax.Array:
     """Attention of a batch: q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] -> [B, T, H, V].
 
-    Positions are [T] and [S] when the rows share them, else [B, T] and [B, S]; segments are [B, T]
+    Positions are [T] and [S] when the rows share them, else [B, T] and [B, S], and increase within a
+    segment; segments are [B, T]
     and [B, S], or None for one segment. With `block`, T is worked through in blocks of that many
     query rows. On a GPU, a scheme that acts on queries and keys alone is left to the fused kernel
     of `jax.nn.dot_product_attention`, where that has one for the dtype and shapes.
     """
     if fusible(scheme, q, k, v, q_segment) and jax.default_backend() == "gpu":
         return attend_fused(scheme, q, k, v, q_pos, k_pos)
-    blocked = block is not None and block < q.shape[1]
-
-    def one(q, k, v, q_pos, k_pos, q_segment, k_segment):
-        rest = (q, k, v, q_pos, k_pos, q_segment, k_segment)
-        return attend_blocks(scheme, block, *rest) if blocked else attend_rows(scheme, *rest)
-
+    block = block if block is not None and block < q.shape[1] else None
+    one = functools.partial(attend_sequence, scheme, block)
     args = (q, k, v, q_pos, k_pos, q_segment, k_segment)
     axes = (0, 0, 0, 0 if q_pos.ndim == 2 else None, 0 if k_pos.ndim == 2 else None)
     axes += (None, None) if q_segment is None else (0, 0)

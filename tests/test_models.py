@@ -67,15 +67,20 @@ class Case:
         self.model = model.at_length(self.n)
         self.tokens = TOKENS[:, : self.n]
         self.graph, self.params = models.split(self.model)
-        self.gradients = jax.jit(self.gradients, static_argnums=1)
+        self.gradients = self.differentiated()
         (_, self.logits), self.gradient = self.gradients(self.tokens, None)
 
-    def gradients(self, tokens, block):
-        def loss(params):
-            logits = models.merge(self.graph, params)(tokens, block=block)
-            return jnp.mean(jax.nn.log_softmax(logits)[..., 0]), logits
+    def differentiated(self):
+        """((loss, logits), gradient) of tokens in blocks, as a function that is yet to be compiled."""
 
-        return jax.value_and_grad(loss, has_aux=True)(self.params)
+        def gradients(tokens, block):
+            def loss(params):
+                logits = models.merge(self.graph, params)(tokens, block=block)
+                return jnp.mean(jax.nn.log_softmax(logits)[..., 0]), logits
+
+            return jax.value_and_grad(loss, has_aux=True)(self.params)
+
+        return jax.jit(gradients, static_argnums=1)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +102,7 @@ KIN = {
 }
 KIN |= {SPELLED["longrope"], "learned:extend=interpolate", "yarn:factor=4+log_n", "log_n"}
 KIN |= {"sandwich", "kerple", "deberta", "rope:rotary_fraction=0.5,pairing=interleaved"}
+SPANNED = {"rope", "fire", "shaw", "cope"}
 BLOCKS = {"rope", "alibi", "t5", "fire", "shaw", "transformer_xl", "cope", "dynamic_ntk"}
 every_scheme = pytest.mark.parametrize(
     "case",
@@ -113,8 +119,23 @@ every_scheme = pytest.mark.parametrize(
 )
 def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
     monkeypatch.setattr("models.attention.SPAN_ROWS", 16)  # two spans, each of two blocks
-    (_, logits), gradient = case.gradients(case.tokens, 8)
-    np.testing.assert_allclose(logits, case.logits, atol=1e-4)
+    same_as_whole(case, *case.gradients(case.tokens, 8))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [s if s in SPANNED else pytest.param(s, marks=pytest.mark.slow) for s in SPECS],
+    indirect=True,
+)
+def test_spans_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
+    monkeypatch.setattr("models.attention.WHOLE_ROWS", 11)  # two spans, of 16 rows each
+    assert case.n // 11 > 1 or case.model.scheme.max_length
+    again = case.differentiated()
+    same_as_whole(case, *again(case.tokens, None))
+
+
+def same_as_whole(case, value, gradient):
+    np.testing.assert_allclose(value[1], case.logits, atol=1e-4)
     for name, full in case.gradient.items():
         scale = float(jnp.abs(full).max())
         assert np.isfinite(scale)

@@ -134,10 +134,10 @@ def attend(
     """Attention of a batch: q [B, T, H, K], k [B, S, G, K], v [B, S, G, V] -> [B, T, H, V].
 
     Positions are [T] and [S] when the rows share them, else [B, T] and [B, S], and increase within a
-    segment; segments are [B, T]
-    and [B, S], or None for one segment. With `block`, T is worked through in blocks of that many
-    query rows. On a GPU, a scheme that acts on queries and keys alone is left to the fused kernel
-    of `jax.nn.dot_product_attention`, where that has one for the dtype and shapes.
+    segment; segments are [B, T] and [B, S], or None for one segment. With `block`, T is worked
+    through in blocks of that many query rows. On a GPU, a scheme that acts on queries and keys alone
+    is left to the fused kernel of `jax.nn.dot_product_attention`, where that has one for the dtype
+    and shapes.
     """
     if fusible(scheme, q, k, v, q_segment) and jax.default_backend() == "gpu":
         return attend_fused(scheme, q, k, v, q_pos, k_pos)

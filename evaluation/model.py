@@ -18,7 +18,7 @@ from posenc import LengthError, overrides
 
 # How much is worked on at once, for speed on a CPU's caches as well as for memory.
 CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
-BLOCK_BYTES = 2**22  # float32 logits of one block: of attention's rows, or over the vocabulary
+BLOCK_BYTES = 2**24  # float32 logits of one block: of attention's rows, or over the vocabulary
 LEAST = 16  # rows of a block, however large each is: fewer would make poor matrix products
 
 

@@ -102,6 +102,8 @@ def draw(records: list[dict], targets: dict, out) -> None:
         plot_curves(losses, out, statistics)
     plot_probes([r for r in records if is_probe(r)], out)
     write_report(records, out)
+    for name in () if losses else ("curves.png", "curves.svg"):
+        (out / name).unlink(missing_ok=True)  # of an earlier evaluation, or empty
 
 
 def plan() -> list[Curve]:

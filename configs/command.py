@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import sys
+import tempfile
 import warnings
 
 from absl import app, flags, logging
@@ -36,7 +37,10 @@ def compiled_folder() -> str:
         processor = next(lines, processor)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     kind = hashlib.sha256(f"{processor} {cores}".encode()).hexdigest()[:8]
-    return os.path.join(os.path.expanduser(COMPILED), f"{platform.machine()}-{kind}")
+    folder = os.path.expanduser(COMPILED)
+    if not os.path.isabs(folder):  # a user without a home
+        folder = os.path.join(tempfile.gettempdir(), f"lengthwise-{os.getuid()}", "compiled")
+    return os.path.join(folder, f"{platform.machine()}-{kind}")
 
 
 def run(main) -> None:

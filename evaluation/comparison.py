@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
+from zlib import crc32
 
 import numpy as np
 
@@ -181,12 +182,12 @@ def _samples(curves: list[Curve], measured: dict, targets: dict) -> tuple[dict, 
 
 
 def seed_choices() -> Callable[[tuple], np.ndarray]:
-    """seeds [S] -> the share of each in every resample, [S, R]: drawn once for each set of seeds."""
+    """seeds [S] -> the share of each in every resample, [S, R]: a function of the set of seeds."""
     drawn: dict[tuple, np.ndarray] = {}
 
     def choices(seeds: tuple) -> np.ndarray:
         if seeds not in drawn:
-            S, random = len(seeds), np.random.default_rng((SEED, len(drawn)))
+            S, random = len(seeds), np.random.default_rng((SEED, crc32(repr(seeds).encode())))
             drawn[seeds] = random.multinomial(S, np.full(S, 1 / S), size=RESAMPLES).T / S
         return drawn[seeds]
 

@@ -89,7 +89,7 @@ def main_protocol(records: list[dict]) -> str:
 def _one_per_seed(records: list[dict]) -> bool:
     """Whether no two of the runs have one seed: then they may be repeats of one experiment."""
     runs = {r.get("run"): r.get("seed") for r in records}
-    return len(runs) == len(set(runs.values()))
+    return None not in runs.values() and len(runs) == len(set(runs.values()))
 
 
 def _split(records: list[dict]) -> list[list[dict]]:

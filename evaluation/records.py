@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -102,9 +103,12 @@ def _read_lines(path: Path) -> list[dict]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            found.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number} is not a JSON object: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number} is not a JSON object: {line[:40]}")
+        found.append(row)
     return found
 
 
@@ -119,8 +123,11 @@ def read_targets(path: str | os.PathLike) -> dict:
     details: dict[tuple[str, str], dict] = {}
     if not path.exists():
         return details
-    with np.load(path) as file:
-        arrays = dict(file)
+    try:
+        with path.open("rb") as stream, np.load(stream) as file:
+            arrays = dict(file)
+    except (EOFError, ValueError, BadZipFile):
+        raise ValueError(f"{path} is broken: remove it, or evaluate without --append") from None
     for name, nll in arrays.items():
         if name.rpartition("|")[2] != "clusters":
             run, scheme, length = name.rsplit("|", 2)

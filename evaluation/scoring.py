@@ -1,5 +1,6 @@
 """`sweep`: the losses of a scoring function at many lengths, as records, bad points included."""
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -69,7 +70,8 @@ def sweep(
       token_bytes: int [V], bytes of text for each token id; without it bits_per_byte is None.
       details: filled, for each point of `fixed` and `cropped` with status ok, with
         details[protocol, length] = {"nll": float64 [n], "clusters": int64 [n]}, the targets in one
-        order common to all lengths.
+        order common to all lengths; cluster ids are those of other evaluations only where the
+        targets are.
       progress: called with (tokens fed to `score` so far, tokens to feed in all).
 
     Returns:
@@ -111,7 +113,8 @@ def sweep(
         else:
             parts = [_record(point, point.length, status, reason, scored)]
             if details is not None and protocol == "fixed" and parts[0]["status"] == "ok":
-                arrays = {"nll": scored.nll, "clusters": scored.clusters()[0]}
+                ids = scored.clusters()[0] + _text_number(documents, point.plan)
+                arrays = {"nll": scored.nll, "clusters": ids}
                 details[point.protocol, point.length] = arrays
         seconds = time.perf_counter() - began
         records += [record | {"seconds": seconds} for record in parts]
@@ -222,6 +225,14 @@ def _scored(
     return Scored(
         nll, context, plan.each_target(plan.document), window, plan.each_target(plan.group), sizes
     )
+
+
+def _text_number(documents: list[np.ndarray], plan: Plan) -> int:
+    """What to add to cluster ids so that those of other targets are other ids: from the targets' tokens."""
+    code = hashlib.sha256()
+    for d, first, stop in zip(plan.document, plan.first, plan.stop, strict=True):
+        code.update(documents[d][first:stop].astype("<i8").tobytes())
+    return int.from_bytes(code.digest()[:5], "little") << 22
 
 
 def _by_position(

@@ -7,7 +7,7 @@ the cotangent g of o,
     ∂/∂logit_ts = e_ts/Σe · (g_t·v_s − g_t·o_t),    ∂/∂v_s = Σ_t e_ts/Σe · g_t
 
 where g_t·o_t, [T], stands for the sum over keys that softmax's own derivative takes (FlashAttention,
-Dao et al. 2022, section 3.1, eq. 4).
+Dao et al. 2022, section 3.1, eq. 4). Derivatives are backward only: `jax.jvp` through it is refused.
 """
 
 import jax

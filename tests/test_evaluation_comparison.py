@@ -307,16 +307,16 @@ def test_adding_to_an_evaluation_keeps_what_is_on_the_same_targets():
     hard = text(17)
     old = measured("a", 0, {16: hard, 64: hard}, cropped=hard)
     again = measured("a", 0, {64: hard})[0]
-    kept, targets = not_measured_again(*old, again)
+    kept, targets = not_measured_again(*old, again, {})
     assert [(r["protocol"], r["length"]) for r in kept] == [("fixed", 16), ("cropped", L)]
     assert list(targets["a", "rope"]) == [("fixed", 16), ("cropped", L)]
     other = measured("b", 0, {16: hard[:8]})[0]
-    assert not_measured_again(*old, other) == old
+    assert not_measured_again(*old, other, {}) == old
     # of the same stride, but ending elsewhere, or of other text
     for new in (measured("a", 0, {32: hard}), measured("a", 0, {64: hard}, documents=5)):
-        assert not_measured_again(*old, new[0]) == ([], {})
+        assert not_measured_again(*old, new[0], {}) == ([], {})
     failed = measured("a", 0, {64: hard}, status="failed")[0]
-    assert len(not_measured_again(*old, failed)[0]) == 2
+    assert len(not_measured_again(*old, failed, {})[0]) == 2
 
 
 def test_bands_come_from_the_statistics():
@@ -344,3 +344,62 @@ def test_no_two_curves_share_a_label():
     records = [measured(name, 0, {16: text(19)})[0][0] for name in ("rope_s0", "rope-s0", "pi")]
     labels = [curve.label for curve in gather(records, "fixed")]
     assert labels == ["rope (rope_s0)", "rope (rope-s0)", "rope (pi)"]
+
+
+def swept(seed, run, scheme="rope"):
+    """Records and losses of a stub model on ten texts that are alike in every number, but not in their words."""
+    random = np.random.default_rng(seed)
+    documents = [random.integers(0, 9, 200).astype(np.int32) for _ in range(10)]
+    details = {}
+    score = lambda tokens: 1.0 + 0.01 * tokens[:, 1:]
+    found = evaluation.sweep(score, documents, [16, 64], targets=8, details=details)
+    about = {"run": run, "scheme": scheme, "seed": 0, "train_length": 16, "config_hash": run}
+    return [r | about for r in found], {(run, scheme): details}
+
+
+def test_other_texts_of_equal_sizes_are_not_taken_for_the_same_targets():
+    one, same, other = swept(1, "a"), swept(1, "b", "alibi"), swept(2, "c", "t5")
+    records = [*one[0], *same[0], *other[0]]
+    rows = evaluation.compare(records, one[1] | same[1] | other[1])
+    pairs = {(r["a"], r["b"]) for r in rows if r["kind"] == "difference"}
+    assert pairs == {("rope", "alibi")}
+    again = swept(2, "a")
+    later = [r for r in again[0] if r["length"] == 64]
+    kept, targets = not_measured_again(*one, later, again[1])
+    assert kept == [] and targets == {}  # nothing of the first text stands beside the second
+
+
+def test_an_interval_does_not_depend_on_the_other_curves():
+    random = np.random.default_rng(3)
+    records, targets = [], {}
+    for scheme, first in (("rope", 0), ("alibi", 3)):
+        for seed in range(first, first + 3):
+            loss = 2 + random.normal(size=96)
+            found, losses = measured(
+                f"{scheme}{seed}", seed, {16: loss}, scheme, config_hash=scheme
+            )
+            records += found
+            targets |= losses
+    bounds = [
+        {r["label"]: (r["ci_low"], r["ci_high"]) for r in evaluation.compare(order, targets)[:2]}
+        for order in (records, records[::-1])
+    ]
+    assert bounds[0] == bounds[1] and len(bounds[0]) == 2
+
+
+def test_a_broken_file_is_named_before_anything_is_measured(tmp_path):
+    from evaluation.collection import Collection
+
+    records, targets = swept(1, "a")
+    for name, content in (
+        ("targets.npz", b"PK\x03\x04 cut"),
+        ("targets.npz", b""),
+        ("records.jsonl", b"5\n"),
+        ("records.jsonl", b'{"run": "x"}\n'),
+        ("diagnostics.jsonl", b"{}\n"),
+    ):
+        evaluation.write_records(tmp_path, records, targets)
+        (tmp_path / "diagnostics.jsonl").unlink(missing_ok=True)
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=name):
+            Collection(tmp_path, keep=True)

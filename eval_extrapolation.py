@@ -65,6 +65,7 @@ def main() -> int:
         out = absolute(OUT.value)
         curves = plan()
         found = Collection(out, keep=APPEND.value)
+        tell_replaced(out)
         out.mkdir(parents=True, exist_ok=True)
     import evaluation
 
@@ -117,6 +118,12 @@ def plan() -> list[Curve]:
     names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
     protocols = [name.strip() for name in PROTOCOLS.value.split(",") if name.strip()]
     command.require(runs=names, protocols=protocols)
+    whole = [name for name in protocols if name in ("disjoint", "position", "recurrent")]
+    if STRIDE.value is not None and whole:
+        print(
+            f"note: --stride goes to fixed and sliding; {', '.join(whole)} scores every token",
+            file=sys.stderr,
+        )
     if DIAGNOSTICS.value and "fixed" not in protocols:
         raise ValueError(
             f"protocols={PROTOCOLS.value}: --diagnostics reads the windows of fixed; add it"
@@ -159,6 +166,15 @@ def plan() -> list[Curve]:
             texts[curve.name] = read_documents(curve.run)
         curve.documents = texts[curve.name]
     return curves
+
+
+def tell_replaced(out) -> None:
+    """Say so where an earlier evaluation in the same folder is about to go."""
+    if (out / "records.jsonl").exists() and not APPEND.value:
+        print(
+            f"note: {out} holds an earlier evaluation, which this one replaces; --append keeps it",
+            file=sys.stderr,
+        )
 
 
 def tell_idle(scheme: str, position: str, config, longest: int) -> None:

@@ -37,7 +37,7 @@ def main() -> int:
     last = min(steps, stop_at) if stop_at else steps
     if job.step >= last:
         job.checkpoints.close()
-        say(f"{job.workdir} is at step {job.step} of {last}: nothing to do")
+        say(f"{job.workdir} is at step {job.step}, and {last} are asked for: nothing to do")
         return 0
     job.save_config()
     say(setup.summary(job))

@@ -19,7 +19,9 @@ def checked(
 ) -> tuple[list[int], int | None]:
     """(lengths, each once; stride, or None where the protocol chooses it or does not use it)."""
     if protocol not in PROTOCOLS:
-        raise ValueError(f"protocol {protocol!r} is unknown: choose one of {', '.join(PROTOCOLS)}")
+        raise ValueError(
+            f"protocol {protocol!r} is unknown: choose one of {', '.join(PROTOCOLS)}, probe:TASK"
+        )
     try:
         lengths = list(lengths)
     except TypeError:

@@ -13,7 +13,7 @@ SCHEME_STYLE = {
     "dynamic_ntk": ("#DE9A00", "d", "dashdot"),
     "dynamic_pi": ("#D1490C", ">", "dashdot"),
     "ntk_by_parts": ("#8F6400", "P", "solid"),
-    "yarn": ("#1A1A1A", "o", "solid"),
+    "yarn": ("#1A1A1A", "p", "solid"),
     "dynamic_yarn": ("#1A1A1A", "h", "dashdot"),
     "llama3": ("#7B4FB5", "s", "solid"),
     "longrope": ("#6B8E23", "^", "solid"),

@@ -81,7 +81,7 @@ def _differing(configs: dict) -> Markup | None:
         return None
     skipped = ("provenance", "corpus", "tokenizer", "config_hash", "train_length", "parent")
     flat = {
-        run: dict(_leaves({k: v for k, v in config.items() if k not in skipped}))
+        run: dict(_leaves({k: v for k, v in config.items() if k not in skipped})) | _parent(config)
         for run, config in configs.items()
     }
     names = list(dict.fromkeys(name for settings in flat.values() for name in settings))
@@ -102,6 +102,12 @@ def _differing(configs: dict) -> Markup | None:
     caption = "Settings in which the runs differ; all others are the same"
     table = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
     return tag("div", table, class_="scroll words", tabindex=0, role="region", aria_label=caption)
+
+
+def _parent(config: dict) -> dict[str, str]:
+    """Where the run's weights came from."""
+    origin = config.get("parent") or {}
+    return {"init_from": f"{origin['run']} at step {origin['step']}" if "run" in origin else "–"}
 
 
 def _leaves(value: object, name: str = "") -> list[tuple[str, object]]:

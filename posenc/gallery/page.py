@@ -82,7 +82,7 @@ SECTIONS = (
         "decay",
         "q·k for a key like its query, both of length 1, quick waves averaged away: it falls with "
         "distance up to the longest wavelength. A larger base or factor stretches the fall; YaRN also "
-        "lifts it by its temperature.",
+        "lifts it by its temperature, as LongRoPE does.",
         ("factor", "base"),
         ("q·k against distance for rope and five scalings",),
     ),

@@ -104,7 +104,7 @@ PICTURES = (
         "Left, the paper's bound on q·k, whatever the tokens: it falls with distance, in waves. Right, "
         "q·k itself for a key like its query, its quick waves averaged away: it falls up to the longest "
         "wavelength. A factor of 8 shifts the slow part of the curve outwards (PI all of it), YaRN also "
-        "lifts it by its temperature, and xPos (Sun et al. 2023) adds a decay of its own. The dashed "
+        "lifts it by its temperature, as LongRoPE does, and xPos (Sun et al. 2023) adds a decay of its own. The dashed "
         "line is the training length.",
         draw_rotary.decay,
         (8.2, 3.3),

@@ -3,8 +3,8 @@
     python study.py --config=configs/studies/all_schemes.py --workdir=runs/all_schemes
 
 Schemes with weights of their own, or that change what is learned, are trained; the scalings of RoPE
-read its run, and those whose papers fine-tune are also fine-tuned at 256 tokens. About forty
-minutes on two cores.
+read its run (their fine-tunes are in configs/studies/published.py). About half an hour on two
+cores.
 """
 
 from ml_collections import ConfigDict
@@ -13,7 +13,6 @@ TRAINED = (
     "nope sinusoidal learned rope p_rope xpos log_n alibi t5 kerple sandwich fire shaw transformer_xl xlnet deberta "
     "cope window local_global"
 ).split()
-TUNED = ("pi", "ntk", "ntk_by_parts", "yarn", "llama3", "longrope")  # from the rope run
 # Sixteen pairs a head: the slow half divided by the ratio of lengths, the fast half kept.
 LISTS = f"short_factor={'/'.join(['1'] * 16)},long_factor={'/'.join(['1'] * 8 + ['16'] * 8)}"
 SWAPS = (
@@ -25,14 +24,10 @@ SWAPS = (
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.train = ""  # flags of every training
-    c.runs = tuple({"name": name, "config": f"configs/{name}.py"} for name in TRAINED) + tuple(
-        {"name": f"{name}_tuned", "config": f"configs/{name}.py", "init_from": "rope"}
-        for name in TUNED
-    )
+    c.runs = tuple({"name": name, "config": f"configs/{name}.py"} for name in TRAINED)
     c.evaluate = "--lengths=64,128,256,512,1024 --stride=4096"  # flags of every evaluation
     c.evaluations = (
         {"runs": ",".join(name for name in TRAINED if name != "rope")},
         {"runs": "rope", "schemes": SWAPS},
-        {"runs": ",".join(f"{name}_tuned" for name in TUNED)},
     )
     return c

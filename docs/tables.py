@@ -33,7 +33,8 @@ def results(folder: Path) -> str:
     rows = []
     for curve in curves:
         cropped = "" if curve.cropped is None else f"{curve.cropped:.2f}"
-        facts = (f"`{curve.label}`", str(curve.train_length), str(curve.seeds))
+        label = curve.label.replace("|", "\\|")  # which would end the table's cell
+        facts = (f"`{label}`", str(curve.train_length), str(curve.seeds))
         rows.append((*facts, *(cell(curve, n) for n in lengths), cropped))
     return markdown(head, rows)
 

@@ -107,8 +107,6 @@ def _draw_cropped(axes, curves: list[Curve], lengths: list[int], limit: float) -
 
 
 def _set_scales(axes, lengths: list[int], heights: list[float]) -> None:
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     room = max(math.log2(lengths[-1] / lengths[0]), 1) * 0.035
@@ -123,10 +121,14 @@ def _set_scales(axes, lengths: list[int], heights: list[float]) -> None:
     for n in reversed(lengths):
         if not kept or math.log2(kept[-1] / n) >= gap:
             kept.append(n)
-    for axis, ticks in (
-        (axes.xaxis, kept),
-        (axes.yaxis, _round_numbers(bottom, top) if heights else []),
-    ):
+    frame(axes, kept, _round_numbers(bottom, top) if heights else [])
+
+
+def frame(axes, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> None:
+    """These ticks, a quiet grid, and no line but the one below."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    for axis, ticks in ((axes.xaxis, x_ticks), (axes.yaxis, y_ticks)):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FixedFormatter([f"{tick:.6g}" for tick in ticks]))
         axis.set_minor_locator(NullLocator())

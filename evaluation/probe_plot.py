@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from evaluation.curves import gather
-from evaluation.plots import GRID, INK, QUIET
+from evaluation.plots import INK, QUIET, frame
 from evaluation.probes import MEASURED, PREFIX
 from evaluation.records import replacing
 from evaluation.styles import appearances
@@ -66,7 +66,6 @@ def _as_loss(record: dict) -> dict:
 
 
 def _draw(axes, task: str, curves: list, looks: dict[str, tuple[dict, dict]]) -> None:
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     lengths = sorted({n for c in curves for n in (*c.lengths, *c.missing)})
     for order, curve in enumerate(curves):
@@ -83,16 +82,7 @@ def _draw(axes, task: str, curves: list, looks: dict[str, tuple[dict, dict]]) ->
     axes.set_xlim(lengths[0] / 1.08, lengths[-1] * 1.08)
     axes.set_ylim(0, 1)
     kept = [n for n in lengths if n & (n - 1) == 0] or lengths
-    for axis, ticks in ((axes.xaxis, kept), (axes.yaxis, (0, 0.25, 0.5, 0.75, 1))):
-        axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(FixedFormatter([f"{tick:.6g}" for tick in ticks]))
-        axis.set_minor_locator(NullLocator())
-    axes.grid(color=GRID, lw=0.8)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color("#9A9A9A")
-    axes.tick_params(length=0, pad=5, colors=INK)
+    frame(axes, kept, (0, 0.25, 0.5, 0.75, 1))
     for n in sorted({c.train_length for c in curves if c.train_length}):
         if axes.get_xlim()[0] <= n <= axes.get_xlim()[1]:
             axes.axvline(n, color=QUIET, lw=1.1, zorder=1)

@@ -328,7 +328,7 @@ def test_a_small_model_learns_to_answer_and_the_commands_say_so(tmp_path):
     assert found["probe:copy", 10]["accuracy"] > 0.9
     assert found["probe:sort", 10]["accuracy"] < 0.2  # another task than it was trained on
     names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert names == {"records.jsonl", "curves.csv", "probes.png", "probes.svg"}
+    assert names == {"records.jsonl", "curves.csv", "probes.png", "probes.svg", "report.html"}
     done = subprocess.run([*words, "--protocols=probe:coppy"], capture_output=True, text=True)
     assert done.returncode == 2 and "probe:coppy" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -53,9 +53,10 @@ def attention_logits(
     keys = scheme.key(k, k_pos)
 
     def scores(q_pos) -> jax.Array:  # float32 [H, T, S]
-        queries = scheme.query(q, q_pos).reshape(T, G, repeats, K)
-        logits = jnp.einsum("tgrk,sgk->grts", queries, keys, preferred_element_type=jnp.float32)
-        logits = logits.reshape(H, T, S)
+        queries = scheme.query(q, q_pos).swapaxes(0, 1).reshape(G, repeats * T, K)
+        logits = jnp.matmul(
+            queries, keys.transpose(1, 2, 0), preferred_element_type=jnp.float32
+        ).reshape(H, T, S)
         terms = (scheme.content(q, raw_keys, q_pos, k_pos, seen), scheme.bias(q_pos, k_pos))
         return sum((term for term in terms if term is not None), logits * K**-0.5)
 

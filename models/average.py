@@ -29,21 +29,22 @@ def forward(logits, v):
     G, V = v.shape[1:]
     e = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
     share = 1 / jnp.sum(e, axis=-1)  # [H, T]
-    e = e.astype(v.dtype).reshape(G, H // G, T, S)
-    out = jnp.einsum("grts,sgv->tgrv", e, v, preferred_element_type=jnp.float32)
-    out = out.reshape(T, H, V) * share.T[..., None]
+    e = e.astype(v.dtype).reshape(G, H // G * T, S)
+    out = jnp.matmul(e, v.swapaxes(0, 1), preferred_element_type=jnp.float32)
+    out = (out.reshape(H, T, V) * share[..., None]).swapaxes(0, 1)
     return out, (e, share, v, out)
 
 
 def backward(saved, g):
     e, share, v, out = saved
-    G, r, T, S = e.shape
+    G, rows, S = e.shape
+    T, H, V = g.shape
     g = g * share.T[..., None]  # [T, H, V]
-    along = jnp.sum(g * out, axis=-1).T.reshape(G, r, T, 1)
-    g = g.astype(v.dtype).reshape(T, G, r, -1)
-    to_weights = jnp.einsum("tgrv,sgv->grts", g, v, preferred_element_type=jnp.float32)
-    to_values = jnp.einsum("grts,tgrv->sgv", e, g, preferred_element_type=jnp.float32)
-    return (e * (to_weights - along)).reshape(G * r, T, S), to_values.astype(v.dtype)
+    along = jnp.sum(g * out, axis=-1).T.reshape(G, rows, 1)
+    g = g.astype(v.dtype).swapaxes(0, 1).reshape(G, rows, V)
+    to_weights = jnp.matmul(g, v.transpose(1, 2, 0), preferred_element_type=jnp.float32)
+    to_values = jnp.matmul(e.swapaxes(1, 2), g, preferred_element_type=jnp.float32)  # [G, S, V]
+    return (e * (to_weights - along)).reshape(H, T, S), to_values.swapaxes(0, 1).astype(v.dtype)
 
 
 average.defvjp(forward, backward)

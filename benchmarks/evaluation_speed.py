@@ -50,7 +50,7 @@ def main(_) -> None:
                 windows = np.stack([documents[d][end - length : end + 1] for d, end in ends])
                 began = time.perf_counter()
                 rows = range(0, len(windows), ROWS)
-                ours = [score(windows[i : i + ROWS])[:, -TARGETS:] for i in rows]
+                ours = [score.last(windows[i : i + ROWS], TARGETS) for i in rows]
                 seconds = time.perf_counter() - began
                 np.save(Path(folder) / "windows.npy", windows)
                 peer.stdin.write(f"{scheme} {length} {L} {ROWS} {TARGETS}\n")

@@ -1,6 +1,7 @@
 """A trained model as the `score` of a sweep: tokens in, the loss of each next token out."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -25,9 +26,21 @@ LEAST = 16  # rows of a block, however large each is: fewer would make poor matr
 cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 
-def token_nll(model: models.Transformer, tokens: jax.Array) -> jax.Array:
-    """The nll of tokens[:, 1:], float32 [B, ℓ], nats."""
-    return per_token(model, read(model, tokens), tokens[:, 1:], cross_entropy)
+def token_nll(model: models.Transformer, tokens: jax.Array, last: int | None = None) -> jax.Array:
+    """The nll of tokens[:, 1:], float32 [B, ℓ], nats; of the last so many alone [B, last]."""
+    targets = tokens[:, 1:] if last is None else tokens[:, -last:]
+    return per_token(model, read(model, tokens, last), targets, cross_entropy)
+
+
+@functools.cache  # the same function each time, which is what finds its compiled programs again
+def last_nll(last: int) -> Callable:
+    """`token_nll` of the last so many tokens."""
+
+    @functools.wraps(token_nll)
+    def measure(model: models.Transformer, tokens: jax.Array) -> jax.Array:
+        return token_nll(model, tokens, last)
+
+    return measure
 
 
 def token_predictions(model: models.Transformer, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -39,12 +52,12 @@ def token_predictions(model: models.Transformer, tokens: jax.Array) -> tuple[jax
     return per_token(model, read(model, tokens), tokens[:, 1:], measure)
 
 
-def read(model: models.Transformer, tokens: jax.Array) -> jax.Array:
-    """What `Transformer.hidden` makes of the inputs of tokens [B, ℓ+1], [B, ℓ, D]."""
+def read(model: models.Transformer, tokens: jax.Array, last: int | None = None) -> jax.Array:
+    """What `Transformer.hidden` makes of the inputs of tokens [B, ℓ+1], [B, ℓ or last, D]."""
     inputs = tokens[:, :-1]
     B, T = inputs.shape
     positions = models.row_positions(model.scheme, T, draws(tokens))
-    return model.hidden(inputs, positions, block=query_rows(model, B, T, T))[0]
+    return model.hidden(inputs, positions, block=query_rows(model, B, T, T), last=last)[0]
 
 
 class ModelScore:
@@ -77,6 +90,11 @@ class ModelScore:
     def __call__(self, tokens: np.ndarray) -> np.ndarray:
         return self._in_chunks(tokens, token_nll)
 
+    def last(self, tokens: np.ndarray, count: int) -> np.ndarray:
+        """The last `count` columns of a call, float32 [B, count], without the work for the others
+        that the last layer and the vocabulary would be."""
+        return self._in_chunks(tokens, last_nll(count))
+
     def predictions(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(nats float32 [B, ℓ], bool [B, ℓ]: whether the target is the most probable token)."""
         return self._in_chunks(tokens, token_predictions)
@@ -101,8 +119,8 @@ class ModelScore:
         return jax.tree.map(joined, *chunks)
 
     def at(self, length: int, rows: int, measure: Callable = token_nll):
-        """The compiled `measure` (token_nll or token_predictions) of rows of one length."""
-        key = (measure.__name__, length, rows)
+        """The compiled `measure` (of tokens [rows, length + 1]) of rows of one length."""
+        key = (measure, length, rows)
         if key not in self.compiled:
             tokens = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
             self.compiled[key] = self.program(length, measure, tokens)

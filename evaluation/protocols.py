@@ -68,6 +68,11 @@ class Plan:
         return self.start if self.segment is None else self.first - 1
 
     @property
+    def tail(self) -> int:
+        """How many of the last losses of a window hold all that is scored of any."""
+        return int((self.read + self.width + 1 - self.first).max())
+
+    @property
     def counts(self) -> np.ndarray:
         """Targets scored by each window, int64 [W]."""
         return self.stop - self.first

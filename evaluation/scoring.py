@@ -50,11 +50,13 @@ def sweep(
 
     Args:
       score: int32 [B, ℓ+1] -> float [B, ℓ], the nll in nats of tokens[:, 1:]. Within a length the
-        shape never changes. "recurrent" needs a scorer with a memory instead: score.recurrent(ℓ, L),
-        called once for each length, returns two functions, initial_state(B) -> state, and
-        step(state, tokens int32 [B, L+1], fresh bool [B]) -> (float [B, L], the next state). A row's
-        calls are the segments of a document in order; where `fresh`, another document begins and
-        nothing that the row holds may be used. At any other a row sees the ℓ - L inputs before.
+        shape never changes. If it has a method last(tokens, n) -> float [B, n], the last n columns,
+        that is called where no others are scored (fixed, cropped). "recurrent" needs a scorer with
+        a memory instead: score.recurrent(ℓ, L), called once for each length, returns two functions,
+        initial_state(B) -> state, and step(state, tokens int32 [B, L+1], fresh bool [B]) ->
+        (float [B, L], the next state). A row's calls are the segments of a document in order; where
+        `fresh`, another document begins and nothing that the row holds may be used. At any other a
+        row sees the ℓ - L inputs before.
       documents: integer arrays [n] of token ids.
       lengths: the context lengths ℓ. A repeated one is measured once.
       protocol: "fixed", "disjoint", "sliding", "position" or "recurrent".
@@ -96,6 +98,9 @@ def sweep(
     calls = [None if plan is None else protocols.calls(plan, batch_size) for plan in plans]
     _check_accounting(protocol, plans, calls)
     fed = [0 if plan is None else c.size * plan.width for plan, c in zip(plans, calls, strict=True)]
+    tails = [0 if plan is None else plan.tail for plan in plans]
+    if protocol == "fixed":  # `cropped` is then read by the program of its length
+        tails = [max(tails)] * len(tails)
     records = []
     for index, point in enumerate(points):
         began = time.perf_counter()
@@ -103,7 +108,8 @@ def sweep(
         if point.plan is not None:
             before, total = sum(fed[:index]), sum(fed)
             advance = progress and (lambda done, b=before, t=total: progress(b + done, t))
-            status, reason, nll = _losses(score, documents, point.plan, calls[index], advance)
+            called = (documents, point.plan, calls[index], tails[index], advance)
+            status, reason, nll = _losses(score, *called)
             if advance:
                 advance(fed[index])  # also where the point broke off
             if nll is not None:
@@ -149,13 +155,22 @@ def _losses(
     documents: list[np.ndarray],
     plan: Plan,
     calls: np.ndarray,
+    tail: int,
     advance: Callable[[int], None] | None,
 ) -> tuple[str, str | None, np.ndarray | None]:
-    """(status, reason, nll float64 [n] in the order of `plan`, or None) of one pass."""
+    """(status, reason, nll float64 [n] in the order of `plan`, or None) of one pass.
+
+    Only the last `tail` losses of a window are asked for, where `score` can be asked for fewer.
+    """
     nll, filled = np.empty(plan.counts.sum(), np.float64), 0
     place = np.cumsum(plan.counts) - plan.counts  # of each window's first loss in nll
     read, rows = plan.read, calls.shape[1]
-    run = _with_memory(score, plan) if plan.segment else lambda tokens, fresh: score(tokens)
+    if plan.segment:
+        run, columns = _with_memory(score, plan), plan.width
+    elif tail < plan.width and hasattr(score, "last"):
+        run, columns = (lambda tokens, fresh: score.last(tokens, tail)), tail
+    else:
+        run, columns = (lambda tokens, fresh: score(tokens)), plan.width
     for number, windows in enumerate(calls, 1):
         live = np.flatnonzero(windows >= 0)
         # a new array each time: the scorer may keep what it is given
@@ -167,15 +182,15 @@ def _losses(
         fresh = (windows < 0) | (plan.first[windows] == 1)
         try:
             block = np.asarray(run(tokens, fresh))
-            if block.shape != (rows, plan.width):
-                expected = (rows, plan.width)
-                raise ValueError(f"score returned shape {block.shape}, expected {expected}")
+            if block.shape != (rows, columns):
+                raise ValueError(f"score returned shape {block.shape}, expected {(rows, columns)}")
             block = block.astype(np.float64)
         except Exception as error:
             return *trouble(error), None
         for row, w in zip(live, windows[live], strict=True):
-            # target t stands in column t - read - 1
-            part = block[row, plan.first[w] - read[w] - 1 : plan.stop[w] - read[w] - 1]
+            # target t stands in column t - begin
+            begin = read[w] + 1 + plan.width - columns
+            part = block[row, plan.first[w] - begin : plan.stop[w] - begin]
             nll[place[w] : place[w] + len(part)] = part
             filled += len(part)
         if advance is not None:

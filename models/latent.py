@@ -13,7 +13,7 @@ from models.attention import attend
 from models.carry import parts_of
 from models.config import ModelConfig
 from models.layers import Dense, Norm
-from models.multihead import Cache, empty_cache, extend
+from models.multihead import Cache, empty_cache, extend, of_last
 from posenc import Scheme
 from posenc.rope import RoPE
 
@@ -74,9 +74,12 @@ class LatentAttention(nnx.Module):
         self.value = Dense(rngs, C, H * K)
         self.out = Dense(rngs, H * K, D, std=(2 * c.num_layers * H * K) ** -0.5)
 
-    def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
-        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+    def __call__(
+        self, x, scheme: Scheme, positions, segments, block, cache: Cache | None, last=None
+    ):
+        """x [B, T, D] -> ([B, last or T, D], the cache with all T tokens or None)."""
         B, T, D = x.shape
+        last = last or T
         q, latent, rotary = self.project(x)
         k_positions, k_segments = positions, segments
         if cache is not None:
@@ -85,9 +88,10 @@ class LatentAttention(nnx.Module):
             latent, rotary = cache["latent"], cache["rotary"]
         rotary = turned(scheme, rotary, k_positions)
         form = self.naive if cache is None else self.absorbed
+        q, positions, segments = of_last(last, T, q, positions, segments)
         where = (positions, k_positions, segments, k_segments, block)
-        y = form(Decoupled(scheme, self.config.rope_size), q, latent, rotary, where)  # [B, T, H, K]
-        return self.out(y.reshape(B * T, -1)).reshape(B, T, D), cache
+        y = form(Decoupled(scheme, self.config.rope_size), q, latent, rotary, where)
+        return self.out(y.reshape(B * last, -1)).reshape(B, last, D), cache
 
     def operands(self, x, scheme: Scheme, positions):
         """What attention without a cache is given: the scheme as it meets q and k [B, T, H, K + R], v [B, T, H, K]."""

@@ -26,16 +26,19 @@ class LinearAttention(MultiHeadAttention):
     the rows of a segment stand together, as documents do.
     """
 
-    def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
-        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+    def __call__(
+        self, x, scheme: Scheme, positions, segments, block, cache: Cache | None, last=None
+    ):
+        """x [B, T, D] -> ([B, last or T, D], the cache with all T tokens or None)."""
         B, T, D = x.shape
+        last = last or T
         _, q, k, v = self.operands(x, scheme, positions)
         segments = jnp.zeros((B, T), jnp.int32) if segments is None else segments
         before = self.init_cache(self.config, B, T) if cache is None else cache
         one = functools.partial(attend_linear, scheme, min(CHUNK, block or CHUNK))
         axes = (0, 0, 0, 0 if positions.ndim == 2 else None, 0, 0)
         y, after = jax.vmap(one, in_axes=axes)(q, k, v, positions, segments, before)
-        y = self.out(y.reshape(B * T, -1)).reshape(B, T, D)
+        y = self.out(y[:, T - last :].reshape(B * last, -1)).reshape(B, last, D)
         return y, None if cache is None else after
 
     @staticmethod

@@ -34,23 +34,33 @@ class MultiHeadAttention(nnx.Module):
         v = self.value(rows).reshape(B, T, G, K)
         return scheme, q, k, v
 
-    def __call__(self, x, scheme: Scheme, positions, segments, block, cache: Cache | None):
-        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None)."""
+    def __call__(
+        self, x, scheme: Scheme, positions, segments, block, cache: Cache | None, last=None
+    ):
+        """x [B, T, D] -> ([B, last or T, D], the cache with all T tokens or None)."""
         B, T, D = x.shape
+        last = last or T
         _, q, k, v = self.operands(x, scheme, positions)
         k_positions, k_segments = positions, segments
         if cache is not None:
             new = {"k": k, "v": v}
             cache, k_positions, k_segments = extend(cache, new, positions, segments)
             k, v = cache["k"], cache["v"]
+        q, positions, segments = of_last(last, T, q, positions, segments)
         y = attend(scheme, q, k, v, positions, k_positions, segments, k_segments, block)
-        return self.out(y.reshape(B * T, -1)).reshape(B, T, D), cache
+        return self.out(y.reshape(B * last, -1)).reshape(B, last, D), cache
 
     @staticmethod
     def init_cache(c: ModelConfig, batch: int, length: int) -> Cache:
         """Room for `length` tokens of raw keys and values."""
         shape = (batch, length, c.num_kv_heads, c.head_size)
         return empty_cache({"k": jnp.zeros(shape, c.dtype), "v": jnp.zeros(shape, c.dtype)})
+
+
+def of_last(last: int, T: int, q, positions, segments):
+    """q [B, T, …], positions [T] or [B, T] and segments [B, T] or None, of the last rows of T."""
+    segments = segments if segments is None else segments[:, T - last :]
+    return q[:, T - last :], positions[..., T - last :], segments
 
 
 def empty_cache(arrays: dict[str, jax.Array]) -> Cache:

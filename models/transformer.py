@@ -51,13 +51,13 @@ class Block(nnx.Module):
         self.feed_forward = FeedForward(rngs, c)
         self.posenc = nnx.Dict(own)
 
-    def __call__(self, x, shared, positions, segments, key, block, cache):
-        """x [B, T, D] -> ([B, T, D], the cache with these tokens or None). `key`: dropout, or None."""
+    def __call__(self, x, shared, positions, segments, key, block, cache, last=None):
+        """x [B, T, D] -> ([B, last or T, D], the cache with all T tokens or None). `key`: dropout, or None."""
         keys = (None, None) if key is None else jax.random.split(key)
         scheme = compose({**shared, **self.posenc})
         y = self.attention_norm(x)
-        y, cache = self.attention(y, scheme, positions, segments, block, cache)
-        x = x + dropout(y, self.dropout, keys[0])
+        y, cache = self.attention(y, scheme, positions, segments, block, cache, last)
+        x = x[:, x.shape[1] - y.shape[1] :] + dropout(y, self.dropout, keys[0])
         B, T, D = x.shape
         y = self.feed_forward(self.feed_forward_norm(x).reshape(B * T, D)).reshape(B, T, D)
         return x + dropout(y, self.dropout, keys[1]), cache
@@ -120,8 +120,14 @@ class Transformer(nnx.Module):
         logits = self.logits(x.reshape(B * T, D)).reshape(B, T, self.config.vocab_size)
         return logits if cache is None else (logits, new)
 
-    def hidden(self, tokens, positions=None, segments=None, *, key=None, block=None, cache=None):
-        """What the logits are made of, [B, T, D], and the caches; the arguments are those of a call."""
+    def hidden(
+        self, tokens, positions=None, segments=None, *, key=None, block=None, cache=None, last=None
+    ):
+        """What the logits are made of, [B, T, D], and the caches; the arguments are those of a call.
+
+        With `last`, that of the last so many tokens alone, [B, last, D]: the last layer then asks
+        nothing for the others.
+        """
         c = self.config
         B, T = tokens.shape
         if cache is not None:
@@ -137,11 +143,14 @@ class Transformer(nnx.Module):
         x = dropout(x, c.dropout, keys[-1])
         caches = [None] * c.num_layers if cache is None else cache
         new = []
-        layers = zip(self.blocks, self.layer_posenc, keys[:-1], caches, strict=True)
-        for module, names, layer_key, layer_cache in layers:
+        rows = [None] * (c.num_layers - 1) + [last]
+        layers = zip(self.blocks, self.layer_posenc, keys[:-1], caches, rows, strict=True)
+        for module, names, layer_key, layer_cache, kept in layers:
             shared = {name: self.posenc[name] for name in names}
             run = rematerialised(module) if c.remat else module
-            x, layer_cache = run(x, shared, positions, segments, layer_key, block, layer_cache)
+            x, layer_cache = run(
+                x, shared, positions, segments, layer_key, block, layer_cache, kept
+            )
             new.append(layer_cache)
         return self.norm(x), new
 
@@ -184,10 +193,10 @@ def rematerialised(module: Block):
     """The block, its activations recomputed in the backward pass instead of kept."""
     graph, params = nnx.split(module)
 
-    def run(x, shared, positions, segments, key, block, cache):
+    def run(x, shared, positions, segments, key, block, cache, last):
         def forward(params, x, positions, segments, key, cache):
             whole = nnx.merge(graph, params)
-            return whole(x, shared, positions, segments, key, block, cache)
+            return whole(x, shared, positions, segments, key, block, cache, last)
 
         return jax.checkpoint(forward)(params, x, positions, segments, key, cache)
 

@@ -53,6 +53,34 @@ def test_targets_are_shifted_once(protocol):
         assert {record["nll"] for record in records} == {nll}
 
 
+@pytest.mark.parametrize(
+    ("protocol", "asked"), [("fixed", {4}), ("disjoint", set()), ("position", set())]
+)
+def test_a_score_is_asked_for_no_more_than_is_scored(protocol, asked):
+    """With a method `last`, fixed and cropped ask for a block's targets alone: the same records."""
+
+    class Score:
+        def __init__(self):
+            self.asked, self.whole = set(), 0
+
+        def __call__(self, tokens):
+            self.whole += 1
+            return hashed(tokens)
+
+        def last(self, tokens, count):
+            self.asked.add(count)
+            return hashed(tokens)[:, -count:]
+
+    score, texts = Score(), documents(100, 37, 200)
+    options = {"targets": 4, "train_length": 8}
+    found = evaluation.sweep(score, texts, [8, 32], protocol, **options)
+    plain = evaluation.sweep(hashed, texts, [8, 32], protocol, **options)
+    for record in found + plain:
+        record.pop("seconds")
+    assert found == plain and {r["status"] for r in found} == {"ok"}
+    assert score.asked == asked and (score.whole == 0) == bool(asked)
+
+
 def test_sliding_with_stride_equal_to_the_length_is_disjoint_to_the_bit():
     texts = documents(100, 37, 200)
     (a,) = evaluation.sweep(hashed, texts, [32], "disjoint")

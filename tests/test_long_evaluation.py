@@ -17,7 +17,7 @@ import evaluation
 import models
 import posenc
 from evaluation import programs
-from evaluation.model import ModelScore, token_nll
+from evaluation.model import ModelScore, last_nll, token_nll
 from models import attention
 
 DIMS = posenc.Dims(D=16, H=4, K=8, G=2, train_length=8)
@@ -186,6 +186,43 @@ def test_the_vocabulary_is_worked_through_in_blocks(monkeypatch):
     np.testing.assert_allclose(blocks, whole, atol=1e-5)
     made = jax.make_jaxpr(lambda t: token_nll(models.build(score.model.config, 0), t))(tokens)
     assert "f32[16,11]" in str(made) and "f32[74,11]" not in str(made)
+
+
+LATENT = {"attention": "latent", "latent_size": 12, "rope_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("position", "changes"),
+    [
+        ("rope|nope", {"num_layers": 2}),
+        ("rope:positions=randomized,max_position=64", {}),
+        ("rope+window:size=9,sinks=2,streaming=true", {"num_layers": 2}),
+        ("cope", {}),
+        ("learned:extend=interpolate", {"remat": True}),
+        ("rope", LATENT),
+        ("rope", {"attention": "linear", "num_layers": 2}),
+    ],
+)
+def test_the_last_losses_alone_are_those_of_all(position, changes, monkeypatch):
+    score = scorer(position, **changes)
+    tokens = np.random.default_rng(0).integers(0, 11, (3, 41), dtype=np.int32)
+    whole = score(tokens)
+    np.testing.assert_allclose(score.last(tokens, 7), whole[:, -7:], atol=1e-5)
+    monkeypatch.setattr("evaluation.model.BLOCK_BYTES", 2**10)  # more rows than a block has
+    blocks = ModelScore(score.model.config, score.model.config.position, score.params)
+    np.testing.assert_allclose(blocks.last(tokens, 21), whole[:, -21:], atol=1e-5)
+
+
+def test_the_last_losses_cost_less_work():
+    """Less than the last of two layers and all of the output matrix would be, by XLA's own count."""
+    score = scorer("rope", num_layers=2)
+    tokens = np.zeros((1, 257), np.int32)
+    graph, numbers = programs.general(score.model.at_length(256))
+    args = (graph, score.params | numbers, tokens)
+    every, few = (
+        programs.measured(f, *args)[0].cost_analysis()["flops"] for f in (token_nll, last_nll(8))
+    )
+    assert few < 0.7 * every
 
 
 DOCUMENT = [np.arange(200, dtype=np.int32) % 11]

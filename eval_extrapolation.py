@@ -80,7 +80,7 @@ def main() -> int:
     if not found.measured:
         return 130
     draw(found.records, found.targets, out)
-    print(evaluation.format_table(found.records))
+    print(evaluation.format_table(found.records), end="")
     print(f"\n{out}/report.html shows it all; records.jsonl holds every figure")
     if interrupted:
         print("interrupted: what was measured before is written", file=sys.stderr)

@@ -56,6 +56,8 @@ def run(main) -> None:
             file = word.partition("=")[2].partition(":")[0]
             if word.startswith("--config=") and not os.path.isfile(file):
                 raise ValueError(f"--config={file}: there is no such file")
+            if word.startswith("--config=") and not file.endswith(".py"):
+                raise ValueError(f"--config={file} is no Python file, such as configs/rope.py")
         try:
             rest = flags.FLAGS(sys.argv)
         except Exception as error:  # a config file is a program, and may fail in any way
@@ -78,6 +80,16 @@ def require(**given) -> None:
             raise ValueError(f"--{name}=… is missing; --help shows the usage")
 
 
+def config_fields() -> list[str]:
+    """Every field of a config as a flag: "config.train.steps"."""
+    from configs import base
+
+    config = base.get_config()
+    parts = {name: part for name, part in config.items() if hasattr(part, "keys")}
+    inner = [f"config.{name}.{field}" for name, part in parts.items() for field in part]
+    return [f"config.{name}" for name in config if name not in parts] + inner
+
+
 def flag_mistake(error: Exception) -> str:
     """One line for what absl, ml_collections or a config file said."""
     text = str(error.args[0] if error.args else error)
@@ -87,6 +99,11 @@ def flag_mistake(error: Exception) -> str:
         name, _, hint = text.strip("'\"").replace("\\n", "\n").partition("\n")
         name = name.replace("\\", "").strip("'")
         return f"the config has no field {name}. {hint}".strip()
+    if isinstance(error, flags.UnrecognizedFlagError):
+        last = error.flagname.rpartition(".")[2]
+        meant = [name for name in config_fields() if name.rpartition(".")[2] == last]
+        if meant:
+            return f"unknown flag --{error.flagname}; did you mean --{meant[0]}=…?"
     if isinstance(error, flags.Error):
         cause = error.__cause__ or error.__context__
         text = " ".join(text.split())

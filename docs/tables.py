@@ -52,13 +52,10 @@ def cell(curve: Curve, length: int) -> str:
 def contexts(folder: Path) -> str:
     """Whether each curve uses more than the training length of context, at each length."""
     rows = [row for row in read_statistics(folder) if row["kind"] == "context"]
-    lengths = sorted({row["length"] for row in rows})
-    found = {(row["label"], row["length"]): row for row in rows}
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in rows):
-        cells = (found.get((label, n)) for n in lengths)
-        lines.append((f"`{label}`", *("" if r is None else answer(r) for r in cells)))
-    return markdown(("read as", *map(str, lengths)), lines)
+    found = {}
+    for row in rows:
+        found.setdefault(row["label"], {})[row["length"]] = answer(row)
+    return by_length(folder, found)
 
 
 def answer(row: dict) -> str:
@@ -79,8 +76,18 @@ def differences(folder: Path) -> str:
             mark = "lower" if high < 0 else "higher" if low > 0 else "undecided"
             text = f"{value:+.2f} ({low:+.2f} … {high:+.2f}) {mark}"
             lines.setdefault(label, {})[row["length"]] = text
-    lengths = sorted({n for cells in lines.values() for n in cells})
-    rows = [(f"`{label}`", *(cells.get(n, "") for n in lengths)) for label, cells in lines.items()]
+    return by_length(folder, lines)
+
+
+def by_length(folder: Path, found: dict[str, dict[int, str]]) -> str:
+    """A row per curve and a column per length of the cells found; why one is missing, where that is known."""
+    lengths = sorted({n for cells in found.values() for n in cells})
+    rows = []
+    for curve in gather(read_records(folder), "fixed", read_statistics(folder)):
+        marks = {n: MARKS[why] for n, why in curve.missing.items()}
+        cells = marks | found.get(curve.label, {})
+        if any(n in cells for n in lengths):
+            rows.append((f"`{curve.label}`", *(cells.get(n, "") for n in lengths)))
     return markdown(("read as", *map(str, lengths)), rows)
 
 

@@ -1,5 +1,6 @@
 """`python -m posenc`: what each scheme does, as a table made from the schemes themselves."""
 
+import argparse
 import contextlib
 import inspect
 from pathlib import Path
@@ -73,6 +74,8 @@ def yes(claim: bool) -> str:
 
 
 def main() -> None:
+    words = "What each scheme does, as a table made from the schemes themselves."
+    argparse.ArgumentParser(prog="python -m posenc", description=words).parse_args()
     rows = [COLUMNS, *matrix()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = (

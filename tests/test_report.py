@@ -198,6 +198,19 @@ def test_differences_are_turned_for_the_other_row(tmp_path):
     assert "0.000 to 0.000" in page.text and "−0.000" not in page.text
 
 
+def test_curves_that_a_table_does_not_have_are_named(tmp_path):
+    shared = {"seeds": 1, "targets": 9, "clusters": "9 documents", "ci_low": 0.125, "ci_high": 0.5}
+    row = shared | {"kind": "difference", "difference": 0.25, "verdict": "higher", "a": "rope"}
+    pairs = [row | {"length": n, "b": b} for n, b in ((64, "pi"), (64, "learned"), (128, "pi"))]
+    curves = [{"kind": "curve", "label": n, "length": 64, "runs": []} for n in ("rope", "pi", "learned")]
+    gain = shared | {"kind": "context", "length": 128, "gain": 0.25, "answer": "yes"}
+    gains = [gain | {"label": n} for n in ("rope", "pi")]
+    page = parts(samples.loss_records(), tmp_path, [*curves, *pairs, *gains])
+    assert "No figure at length 128: learned." in page.text
+    assert "No figure at length 64" not in page.text
+    assert "No figure with more context than the training length: learned." in page.text
+
+
 def test_a_seed_that_failed_takes_its_point_away():
     records = samples.loss_records((0, 1))
     bad = samples.record("rope", 128, None, 1, status="out_of_memory", reason="128 GiB")

@@ -238,6 +238,7 @@ def command(*words, **more):
         (["--config.train.lenght=5"], 'the config has no field lenght. Did you mean "length"'),
         (["--config.train.steps=1e3"], "--config.train.steps=1e3"),
         (["--confg=3"], "Unknown command line flag 'confg'"),
+        (["--train.steps=3"], "unknown flag --train.steps; did you mean --config.train.steps=…?"),
         (["--config.position=yran"], "yran is no position scheme; did you mean yarn?"),
         (["--config.position=None"], "position=None must be a scheme"),
         (["--config.position=rope:rotary_fraction=0.2"], "rotary_fraction=0.2"),
@@ -260,6 +261,13 @@ def test_a_missing_config_file_is_named(tmp_path):
     assert (
         done.returncode == 2
         and done.stderr == f"train.py: --config={tmp_path}/none.py: there is no such file\n"
+    )
+
+
+def test_a_config_that_is_no_python_file_is_named(tmp_path):
+    done = command("train.py", f"--config={ROOT}/README.md", f"--workdir={tmp_path}/run")
+    assert done.returncode == 2 and done.stderr.endswith(
+        "README.md is no Python file, such as configs/rope.py\n"
     )
 
 

@@ -18,14 +18,16 @@ def differences(statistics: list[dict]) -> Markup | None:
     if not rows:
         return None
     lengths = sorted({row["length"] for row in rows})
+    every = dict.fromkeys(name for row in rows for name in (row["a"], row["b"]))
+    # One scale for all lengths, so that their tables compare.
+    largest = max(abs(row["difference"]) for row in rows)
+    more = " or more" if largest > MOST else ""
+    largest = min(max(largest, LEAST), MOST)
     tables = []
     for length in lengths:
         chosen = [row for row in rows if row["length"] == length]
         pairs = {(row["a"], row["b"]): row for row in chosen}
         labels = list(dict.fromkeys(name for pair in pairs for name in pair))
-        largest = max(abs(row["difference"]) for row in chosen)
-        more = " or more" if largest > MOST else ""
-        largest = min(max(largest, LEAST), MOST)
         body = [
             (breakable(label), [_difference(pairs, label, other, largest) for other in labels])
             for label in labels
@@ -37,6 +39,7 @@ def differences(statistics: list[dict]) -> Markup | None:
                 f"row lower by {largest:.2f}{more}", f"row higher by {largest:.2f}{more}", "both"
             ),
             tag("p", _facts(chosen), class_="quiet"),
+            _absent(f"No figure at length {length}", [n for n in every if n not in labels]),
         )
         tables.append(tag("div", table, data_length=length, class_="choice"))
     options = [
@@ -83,6 +86,7 @@ def contexts(statistics: list[dict]) -> Markup | None:
     if not rows:
         return None
     lengths = sorted({row["length"] for row in rows})
+    every = dict.fromkeys(row["label"] for row in statistics if row.get("kind") == "curve")
     at = {(row["label"], row["length"]): row for row in rows}
     body = [
         (breakable(label), [_context(at.get((label, length))) for length in lengths])
@@ -96,7 +100,16 @@ def contexts(statistics: list[dict]) -> Markup | None:
             body,
         ),
         tag("p", _facts(rows), class_="quiet"),
+        _absent(
+            "No figure with more context than the training length",
+            [name for name in every if name not in {row["label"] for row in rows}],
+        ),
     )
+
+
+def _absent(words: str, labels: list[str]) -> Markup | None:
+    """Which curves a table does not have, and why."""
+    return tag("p", f"{words}: {', '.join(labels)}.", class_="quiet") if labels else None
 
 
 def _context(row: dict | None) -> Cell:

@@ -202,7 +202,9 @@ def test_curves_that_a_table_does_not_have_are_named(tmp_path):
     shared = {"seeds": 1, "targets": 9, "clusters": "9 documents", "ci_low": 0.125, "ci_high": 0.5}
     row = shared | {"kind": "difference", "difference": 0.25, "verdict": "higher", "a": "rope"}
     pairs = [row | {"length": n, "b": b} for n, b in ((64, "pi"), (64, "learned"), (128, "pi"))]
-    curves = [{"kind": "curve", "label": n, "length": 64, "runs": []} for n in ("rope", "pi", "learned")]
+    curves = [
+        {"kind": "curve", "label": n, "length": 64, "runs": []} for n in ("rope", "pi", "learned")
+    ]
     gain = shared | {"kind": "context", "length": 128, "gain": 0.25, "answer": "yes"}
     gains = [gain | {"label": n} for n in ("rope", "pi")]
     page = parts(samples.loss_records(), tmp_path, [*curves, *pairs, *gains])

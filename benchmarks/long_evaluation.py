@@ -5,8 +5,8 @@
 
 The first runs nothing: the compiler says what a window takes. --run reads a window of random bytes,
 in a process of its own, and takes the most that was resident. Points go to
-docs/long_evaluation.jsonl, in place of older ones like them, and into the tables of
-docs/long_evaluation.md. Model: configs/base.py.
+docs/long_evaluation.jsonl, in place of older ones like them; docs/build.py makes the tables of
+docs/long_evaluation.md from it. Model: configs/base.py.
 """
 
 import json
@@ -26,7 +26,6 @@ from absl import app, flags  # noqa: E402
 import models  # noqa: E402
 import posenc  # noqa: E402
 from configs.base import get_config  # noqa: E402
-from docs.build import fill, markdown  # noqa: E402
 from evaluation import programs  # noqa: E402
 from evaluation.model import ModelScore, token_nll  # noqa: E402
 from training.config import RunConfig  # noqa: E402
@@ -46,7 +45,6 @@ SPELLED = {
 }
 VOCABULARY = {"byte": 257, "bpe:4096": 4096}
 RECORDS = ROOT / "docs" / "long_evaluation.jsonl"
-PAGE = ROOT / "docs" / "long_evaluation.md"
 KEY = ("kind", "scheme", "length", "tokenizer")
 
 
@@ -58,6 +56,11 @@ def scorer(scheme: str) -> ModelScore:
     return ModelScore(config, position, models.split(models.build(config, seed=0))[1])
 
 
+def shown(scheme: str) -> str:
+    """The scheme as it was spelled, but for a long list of ones."""
+    return scheme if scheme == "longrope" else SPELLED.get(scheme, scheme)
+
+
 def compiled(scheme: str, length: int) -> dict:
     """The bytes that the compiler gives one window, and what compiling it took."""
     score = scorer(scheme)
@@ -67,7 +70,7 @@ def compiled(scheme: str, length: int) -> dict:
     _, needed = programs.measured(token_nll, graph, score.params | numbers, tokens)
     return {
         "kind": "compiled",
-        "scheme": scheme,
+        "scheme": shown(scheme),
         "length": length,
         "tokenizer": TOKENIZER.value,
         "bytes": needed,
@@ -87,7 +90,7 @@ def read(scheme: str, length: int) -> dict:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "kind": "run",
-        "scheme": scheme,
+        "scheme": shown(scheme),
         "length": length,
         "tokenizer": TOKENIZER.value,
         "bytes": peak if sys.platform == "darwin" else 1024 * peak,
@@ -97,41 +100,11 @@ def read(scheme: str, length: int) -> dict:
 
 
 def keep(record: dict) -> None:
-    """Put the record in place of an older one like it, and the tables of the page anew."""
+    """Put the record in place of an older one like it."""
     lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
     records = {tuple(r[k] for k in KEY): r for r in map(json.loads, lines)}
     records[tuple(record[k] for k in KEY)] = record
     RECORDS.write_text("".join(json.dumps(r) + "\n" for r in records.values()))
-    page = PAGE.read_text(encoding="utf-8")
-    page = fill(page, "compiled", compiled_table(list(records.values())))
-    PAGE.write_text(fill(page, "run", run_table(list(records.values()))), encoding="utf-8")
-
-
-def compiled_table(records: list[dict]) -> str:
-    """A row per scheme and vocabulary, a column per length, MiB; the rotary family has one program."""
-    records = [r for r in records if r["kind"] == "compiled"]
-    lengths = sorted({r["length"] for r in records})
-    rows = []
-    for scheme, tokenizer in dict.fromkeys((r["scheme"], r["tokenizer"]) for r in records):
-        mine = [r for r in records if (r["scheme"], r["tokenizer"]) == (scheme, tokenizer)]
-        at = {r["length"]: f"{r['bytes'] / 2**20:.0f}" for r in mine}
-        name = SPELLED.get(scheme, scheme) if scheme != "longrope" else scheme
-        rows.append((f"`{name}`", tokenizer, *(at.get(n, "") for n in lengths)))
-    return markdown(("scheme", "tokens", *(f"MiB at {n:,}" for n in lengths)), rows)
-
-
-def run_table(records: list[dict]) -> str:
-    rows = [
-        (
-            f"`{r['scheme']}`",
-            f"{r['length']:,}",
-            f"{r['bytes'] / 2**20:.0f}",
-            f"{r['processor_seconds']:.0f}",
-        )
-        for r in records
-        if r["kind"] == "run"
-    ]
-    return markdown(("scheme", "length", "peak resident MiB", "processor seconds"), rows)
 
 
 def main(_) -> None:
@@ -146,7 +119,7 @@ def main(_) -> None:
         words = [sys.executable, __file__, f"--child={point}", f"--tokenizer={TOKENIZER.value}"]
         done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
         keep(json.loads(done.stdout))
-    print(f"{RECORDS} and {PAGE} hold the figures")
+    print(f"written to {RECORDS}")
 
 
 if __name__ == "__main__":

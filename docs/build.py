@@ -39,6 +39,7 @@ def parts() -> dict[str, dict[str, str]]:
             "demo": tables.results(demo),
             "all_schemes": tables.results(every),
         },
+        "docs/long_evaluation.md": tables.long_evaluation(ROOT / "docs" / "long_evaluation.jsonl"),
         "docs/performance.md": tables.performance(ROOT / "docs" / "performance"),
     }
 

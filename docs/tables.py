@@ -91,6 +91,29 @@ def by_length(folder: Path, found: dict[str, dict[int, str]]) -> str:
     return markdown(("read as", *map(str, lengths)), rows)
 
 
+def long_evaluation(path: Path) -> dict[str, str]:
+    """The tables of docs/long_evaluation.md: what the compiler plans, and what was resident in runs."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    planned, run = ([r for r in records if r["kind"] == kind] for kind in ("compiled", "run"))
+    lengths = sorted({r["length"] for r in planned})
+    rows = []
+    for curve in dict.fromkeys((r["scheme"], r["tokenizer"]) for r in planned):
+        mine = [r for r in planned if (r["scheme"], r["tokenizer"]) == curve]
+        at = {r["length"]: mebibytes(r) for r in mine}
+        rows.append((f"`{curve[0]}`", curve[1], *(at.get(n, "") for n in lengths)))
+    head = ("scheme", "tokens", *(f"MiB at {n:,}" for n in lengths))
+    figures = [
+        (f"`{r['scheme']}`", f"{r['length']:,}", mebibytes(r), f"{r['processor_seconds']:.0f}")
+        for r in run
+    ]
+    names = ("scheme", "length", "peak resident MiB", "processor seconds")
+    return {"compiled": markdown(head, rows), "run": markdown(names, figures)}
+
+
+def mebibytes(record: dict) -> str:
+    return f"{record['bytes'] / 2**20:.0f}"
+
+
 def performance(folder: Path) -> dict[str, str]:
     """The tables of docs/performance.md, one for each file of records in `folder`, with where it was measured."""
     found = {}

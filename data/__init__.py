@@ -12,6 +12,7 @@ from data.batches import Batches, batch_hash
 from data.config import DataConfig
 from data.corpus import Corpus, prepare
 from data.files import read_text_documents
+from data.synthetic import weights_of
 from data.token_file import TokenFile
 from data.tokenizer import Tokenizer, load_tokenizer
 from data.windows import disjoint_windows
@@ -27,4 +28,5 @@ __all__ = [
     "load_tokenizer",
     "prepare",
     "read_text_documents",
+    "weights_of",
 ]

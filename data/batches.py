@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +15,8 @@ class Batches:
     Window w holds tokens w * length .. (w + 1) * length, so each token but the first is the target
     of one window; what is left after the last whole window is dropped. Row r of the batch at step s
     is number s * batch_size + r of an endless sequence of epochs: a batch may straddle two, none is
-    ever short. `step` counts optimiser steps.
+    ever short. `step` counts optimiser steps. weigh(tokens [b, T + 1]) -> [b, T] says which targets
+    count, where not all do.
     """
 
     def __init__(
@@ -24,6 +26,7 @@ class Batches:
         batch_size: int,
         seed: int,
         isolate_documents: bool,
+        weigh: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
         for name, value in (("train.length", length), ("train.batch_size", batch_size)):
             if value < 1:
@@ -45,6 +48,7 @@ class Batches:
         self._batch_size = batch_size
         self._seed = seed
         self._isolate = isolate_documents
+        self._weigh = weigh
         self._order = functools.lru_cache(maxsize=2)(self._epoch_order)
 
     def epoch(self, step: int) -> int:
@@ -69,7 +73,8 @@ class Batches:
         for row, window in enumerate(windows):
             begin = window * self._length  # a Python int: no 32-bit limit on long token files
             tokens[row] = self._file.tokens[begin : begin + self._length + 1]
-        batch = {"tokens": tokens, "weights": np.ones((len(windows), self._length), np.float32)}
+        weights = np.ones((len(windows), self._length), np.float32)
+        batch = {"tokens": tokens, "weights": self._weigh(tokens) if self._weigh else weights}
         if self._isolate:
             self._add_isolation(batch)
         return batch

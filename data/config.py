@@ -3,7 +3,7 @@
 import dataclasses
 import os
 
-from data.synthetic import parse_task
+from data.synthetic import parse_task, weights_of
 from data.tokenizer import check_tokenizer_name
 
 SOURCES = "shakespeare, files:PATH_OR_GLOB, hf:NAME/CONFIG, jax_source or synthetic:TASK[:LENGTH]"
@@ -52,6 +52,11 @@ class DataConfig:
         for field in ("isolate_documents", "streaming"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"data.{field}={getattr(self, field)!r} should be True or False")
+        for value in (self.source, self.valid_source, self.test_source):
+            if value and weights_of(value) and self.tokenizer != "byte":
+                raise ValueError(
+                    f'data.tokenizer="{self.tokenizer}" would cut the examples of "{value}": give "byte"'
+                )
         limit = self.max_documents
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise ValueError(

@@ -4,8 +4,9 @@
 example a document, for training at `train.length` LENGTH.
 """
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -81,6 +82,16 @@ def describe(name: str) -> tuple[str, dict]:
         return f"synthetic task {name} ({DOCUMENTS} generated documents)", key
     key = {"synthetic": f"{task}:{length}", "format": tasks.FORMAT, "documents": TASK_DOCUMENTS}
     return f"synthetic task {task} ({TASK_DOCUMENTS} examples of up to {length} tokens)", key
+
+
+def weights_of(source: str) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What of a source's training windows is learned, as a function of tokens [B, T + 1] that gives weights [B, T].
+
+    Of a task the answers; None: everything.
+    """
+    kind, _, name = source.partition(":")
+    task, length = parse_task(name) if kind == "synthetic" else (None, None)
+    return None if length is None else functools.partial(tasks.answer_weights, task)
 
 
 def synthetic_documents(name: str) -> Iterator[tuple[str, bytes]]:

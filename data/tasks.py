@@ -18,6 +18,7 @@ LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 CAPITALS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = b"0123456789"
 PAD, ASK = b".", b"?"  # PAD: before an example whose frame cannot fill its length exactly
+END = b"\n"  # behind a training example, up to the length of its document
 FILLER = b"the tide comes in and the tide goes out. "
 NEEDLE, NEEDLE_END, NEEDLE_SIZE = b"[key=", b"]", 5
 KEYS = bytes(code for code in range(33, 127) if code not in DIGITS + PAD + ASK)  # 82
@@ -38,12 +39,16 @@ class Example:
 class Task:
     """make(stream, n, depth) -> an example of n bytes, shortest <= n <= longest.
 
+    `mark`: the byte after which answers come, where it stands last in a prompt. `every`: of the
+    tokens behind it every so many-th is an answer; in recall the keys asked for stand between them.
     `has_depth`: what is looked for stands at `depth`, from 0 (the start of what is searched) to 1 (its
     end). The other tasks do not read the depth.
     """
 
     make: Callable[[Stream, int, float], Example]
+    mark: bytes
     shortest: int
+    every: int = 1
     has_depth: bool = False
     longest: float = math.inf
 
@@ -129,13 +134,13 @@ def addition(stream: Stream, length: int, depth: float) -> Example:
 
 _FRAME = 2 * (len(NEEDLE) + NEEDLE_SIZE) + len(NEEDLE_END)
 TASKS = {
-    "passkey": Task(passkey, shortest=_FRAME + 1, has_depth=True),
+    "passkey": Task(passkey, b"=", shortest=_FRAME + 1, has_depth=True),
     # at least two pairs and one query; at most as many pairs as there are keys
-    "recall": Task(recall, shortest=7, has_depth=True, longest=4 * len(KEYS) + 2),
-    "copy": Task(copy, shortest=3),
-    "reverse": Task(reverse, shortest=3),
-    "sort": Task(sort, shortest=3),
-    "addition": Task(addition, shortest=6),
+    "recall": Task(recall, ASK, shortest=7, every=2, has_depth=True, longest=4 * len(KEYS) + 2),
+    "copy": Task(copy, b"|", shortest=3),
+    "reverse": Task(reverse, b"<", shortest=3),
+    "sort": Task(sort, b">", shortest=3),
+    "addition": Task(addition, b"=", shortest=6),
 }
 
 
@@ -157,7 +162,24 @@ def training_document(name: str, length: int, index: int) -> bytes:
     size = task.shortest + int(draw(stream, 2, room - task.shortest + 1).max())
     depth = int(stream.random_raw()) / 2**64
     example = task.make(stream, size, depth)
-    return (example.prompt + example.answer).ljust(room, b"\n")
+    return (example.prompt + example.answer).ljust(room, END)
+
+
+def answer_weights(name: str, tokens: np.ndarray) -> np.ndarray:
+    """Which targets, tokens[:, 1:], are answers: float32 [B, T] of training windows [B, T + 1], 1 or 0.
+
+    The others are random letters, which nothing predicts and whose loss would drown the answers',
+    and line ends.
+    """
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    task, T = TASKS[name], inputs.shape[1]
+    marks = inputs == task.mark[0]
+    last = T - 1 - np.argmax(marks[:, ::-1], axis=1)  # of each row's marks
+    place = np.arange(T) - last[:, None]  # 0 for the target right behind it
+    ends = (targets == END[0]) | (targets > 255)  # or the separator
+    over = np.cumsum(ends & (place >= 0), axis=1) > 0
+    answers = (place >= 0) & ~over & (place % task.every == task.every - 1)
+    return (answers & marks.any(axis=1, keepdims=True)).astype(np.float32)
 
 
 def questions(name: str, length: int, count: int, depths: int) -> Iterator[tuple[Example, float]]:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import data
+from configs import probe
 from data import tasks
 from data.synthetic import describe, parse_task, synthetic_documents
-from data.tasks import TASKS, questions, training_document
+from data.tasks import TASKS, answer_weights, questions, training_document
+from training.config import RunConfig
 
 
 def solve(name, prompt):
@@ -148,6 +150,45 @@ def test_every_training_window_is_one_example(tmp_path):
         assert row[23] == corpus.tokenizer.separator and (row[:23] < 256).all()
         prompt, mark, answer = row[:23].astype(np.uint8).tobytes().rstrip(b"\n").partition(b">")
         assert answer == solve("sort", prompt + mark)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_answers_alone_are_learned(name):
+    """Against the examples themselves: the answer, in recall every value asked for, and nothing else."""
+    length, separator = 33, 256
+    documents = [training_document(name, length, index) for index in range(200)]
+    follows = [documents[index - 199][:1] for index in range(200)]  # the next window's first byte
+    rows = [[*text, separator, *after] for text, after in zip(documents, follows, strict=True)]
+    weights = answer_weights(name, np.array(rows, np.int32))
+    assert weights.shape == (200, length) and weights.dtype == np.float32
+    for text, row in zip(documents, weights, strict=True):
+        example = text.rstrip(b"\n")
+        counted = bytes(text[t + 1] for t in np.flatnonzero(row))
+        if name == "recall":
+            pairs, asked = example.lstrip(b".").split(b"?")
+            values = dict(zip(pairs[::2], pairs[1::2], strict=True))
+            expected = bytes(values[key] for key in asked[::2])
+        elif name == "passkey":
+            expected = example[-5:]
+        else:
+            expected = example[example.rindex(TASKS[name].mark) + 1 :]
+        assert counted == expected and expected
+
+
+def test_batches_of_a_task_count_its_answers(tmp_path):
+    config = probe.get_config("copy")
+    config.data.cache_dir, config.data.max_documents = str(tmp_path), 200
+    given = RunConfig.from_config(config).data
+    batches = data.Batches(
+        data.prepare(given).train, 32, 60, 0, False, data.weights_of(given.source)
+    )
+    batch = batches.batch(0)
+    np.testing.assert_array_equal(batch["weights"], answer_weights("copy", batch["tokens"]))
+    assert 60 <= batch["weights"].sum() < 60 * 16
+    assert data.weights_of("synthetic:copy") is None and data.weights_of("shakespeare") is None
+    config.data.tokenizer = "bpe:300"
+    with pytest.raises(ValueError, match='data.tokenizer="bpe:300" would cut the examples'):
+        RunConfig.from_config(config)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,12 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
             )
         train = config.train
         batches = data.Batches(
-            corpus.train, train.length, train.batch_size, config.seed, config.data.isolate_documents
+            corpus.train,
+            train.length,
+            train.batch_size,
+            config.seed,
+            config.data.isolate_documents,
+            data.weights_of(config.data.source),
         )
     hosts.require_alike(what_must_be_alike(config, corpus, workdir))
     model_config = config.model_config(corpus.tokenizer.vocab_size)
@@ -198,6 +203,8 @@ def make_validation(job: Job):
     """
     c = job.config.train
     tokens, weights = data.disjoint_windows(job.corpus.valid.documents(), c.length)
+    weigh = data.weights_of(job.config.data.valid_source or job.config.data.source)
+    weights = weights * weigh(tokens) if weigh else weights
     if c.eval_windows and c.eval_windows < len(tokens):
         chosen = np.linspace(0, len(tokens) - 1, c.eval_windows).round().astype(int)
         tokens, weights = tokens[chosen], weights[chosen]

@@ -8,7 +8,7 @@ the answers of examples of up to 256. See docs/probes.md.
 
 from ml_collections import ConfigDict
 
-TASKS = ("passkey", "recall", "copy", "addition")
+TASKS = ("passkey", "recall", "copy", "reverse", "sort")
 SCHEMES = ("nope", "rope", "alibi", "t5")
 
 

@@ -49,7 +49,7 @@ class Curve:
     name: str  # the run as given
     run: object  # training.checkpoint.Run
     scheme: str  # as asked for
-    score: object  # evaluation.model.ModelScore, one for all protocols: each length compiles once
+    score: object  # evaluation.model.ModelScore, one for all protocols, with its compiled programs
     protocol: str
     lengths: list[int]
     targets: int

@@ -4,10 +4,12 @@
     .venv/bin/python benchmarks/evaluation_speed.py --run=runs/rope [--peers=OTHER/bin/python]
 
 The curve of `fixed`, its cropped targets included, read as RoPE, PI, NTK and YaRN: by ours, and by
-transformers' Llama without gradients, asked for the logits of the targets alone. Points are taken in turn. Writes
+transformers' Llama without gradients, asked for the logits of the targets alone. The two take turns
+at each point, several times: seconds are medians, ratios those of the same turn. Writes
 docs/performance/evaluation_speed.jsonl; docs/build.py makes the table of docs/performance.md from it.
 """
 
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ BLOCKS = flags.DEFINE_integer("blocks", 96, "windows of each length, spread over
 
 SCHEMES = ("rope", "pi", "ntk", "yarn")
 TARGETS = 32
+REPEATS = 3
 ROWS = 32  # windows given at once, as eval_extrapolation.py does
 
 
@@ -49,17 +52,19 @@ def main(_) -> None:
             score = ModelScore(run.model_config, scheme, run.params)
             for protocol, length, scored, chosen in [*fixed, ("cropped", L, 1, alone)]:
                 windows = np.stack([documents[d][end - length : end + 1] for d, end in chosen])
+                np.save(Path(folder) / "windows.npy", windows)
                 began = time.perf_counter()
                 at_once = min(ROWS, max(1, CHUNK_TOKENS // length))
                 score.at(length, at_once, last_nll(TARGETS))  # compiles it, if nothing has before
-                compiled = time.perf_counter()
-                rows = range(0, len(windows), ROWS)
-                ours = [score.last(windows[i : i + ROWS], TARGETS)[:, -scored:] for i in rows]
-                seconds = time.perf_counter() - compiled
-                np.save(Path(folder) / "windows.npy", windows)
-                peer.stdin.write(f"{scheme} {length} {L} {ROWS} {scored}\n")
-                peer.stdin.flush()
-                theirs = float(peer.stdout.readline())
+                compiling = time.perf_counter() - began
+                rows, seconds, theirs = range(0, len(windows), ROWS), [], []
+                for _ in range(REPEATS):
+                    began = time.perf_counter()
+                    ours = [score.last(windows[i : i + ROWS], TARGETS)[:, -scored:] for i in rows]
+                    seconds.append(time.perf_counter() - began)
+                    peer.stdin.write(f"{scheme} {length} {L} {ROWS} {scored}\n")
+                    peer.stdin.flush()
+                    theirs.append(float(peer.stdout.readline()))
                 nll = np.load(Path(folder) / "nll.npy")
                 records.append(
                     {
@@ -70,9 +75,13 @@ def main(_) -> None:
                         "nll": round(float(np.mean(np.concatenate(ours))), 6),
                         "nll_transformers": round(float(nll.mean()), 6),
                         "largest_difference": float(np.abs(np.concatenate(ours) - nll).max()),
-                        "seconds": round(seconds, 3),
-                        "seconds_compiling": round(compiled - began, 3),
-                        "seconds_transformers": round(theirs, 3),
+                        "seconds": round(statistics.median(seconds), 3),
+                        "seconds_compiling": round(compiling, 3),
+                        "seconds_transformers": round(statistics.median(theirs), 3),
+                        "ratio": round(
+                            statistics.median(a / b for a, b in zip(seconds, theirs, strict=True)),
+                            3,
+                        ),
                     }
                 )
         peer.communicate()

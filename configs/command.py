@@ -81,12 +81,18 @@ def require(**given) -> None:
 
 
 def config_fields() -> list[str]:
-    """Every field of a config as a flag: "config.train.steps"."""
-    from configs import base
-
-    config = base.get_config()
+    """The fields of the command's config as flags, "config.train.steps", but for those named like a
+    section of it; none where there is no config."""
+    config = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    if config is None:
+        return []
     parts = {name: part for name, part in config.items() if hasattr(part, "keys")}
-    inner = [f"config.{name}.{field}" for name, part in parts.items() for field in part]
+    inner = [
+        f"config.{name}.{field}"
+        for name, part in parts.items()
+        for field in part
+        if field not in parts
+    ]
     return [f"config.{name}" for name in config if name not in parts] + inner
 
 
@@ -100,10 +106,12 @@ def flag_mistake(error: Exception) -> str:
         name = name.replace("\\", "").strip("'")
         return f"the config has no field {name}. {hint}".strip()
     if isinstance(error, flags.UnrecognizedFlagError):
-        last = error.flagname.rpartition(".")[2]
-        meant = [name for name in config_fields() if name.rpartition(".")[2] == last]
+        name, last = error.flagname, error.flagname.rpartition(".")[2]
+        meant = [field for field in config_fields() if field.rpartition(".")[2] == last]
         if meant:
-            return f"unknown flag --{error.flagname}; did you mean --{meant[0]}=…?"
+            return f"unknown flag --{name}; did you mean --{meant[0]}=…?"
+        if name.startswith("config.") and "config" in flags.FLAGS:
+            return f"--{name} changes a config file: give --config=FILE first"
     if isinstance(error, flags.Error):
         cause = error.__cause__ or error.__context__
         text = " ".join(text.split())

@@ -62,7 +62,8 @@ def read(model: models.Transformer, tokens: jax.Array, last: int | None = None) 
 
 class ModelScore:
     """score(tokens int32 [B, ℓ+1]) -> float32 [B, ℓ]: nats per token, compiled once for each
-    length, together with all models and schemes that differ in numbers only (`programs.general`).
+    length and number of losses asked for (`last`), together with all models and schemes that differ
+    in numbers only (`programs.general`).
 
     The parameters are used under `position`, which may be another scheme than they were trained
     with. Raises Undefined at lengths where it is not defined, and TooLarge before running one

@@ -264,6 +264,22 @@ def test_a_missing_config_file_is_named(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train.py", "--config.train.steps=3"], "changes a config file: give --config=FILE first"),
+        (["train.py", f"--config={ROOT}/configs/smoke.py", "--data=x"], "flag 'data'"),
+        (["eval_extrapolation.py", "--length=64"], "Did you mean: lengths ?"),
+        (["eval_extrapolation.py", "--config.train.length=3"], "flag 'config.train.length'"),
+        (["eval_extrapolation.py", "--seed=3"], "flag 'seed'"),
+    ],
+)
+def test_hints_are_of_flags_that_the_command_has(words, message):
+    done = command(*words)
+    assert done.returncode == 2 and message in done.stderr and "mean --" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_config_that_is_no_python_file_is_named(tmp_path):
     done = command("train.py", f"--config={ROOT}/README.md", f"--workdir={tmp_path}/run")
     assert done.returncode == 2 and done.stderr.endswith(

@@ -132,13 +132,15 @@ class RunConfig:
         """Refuse before anything is prepared what could only fail later: the model's sizes, the scheme's options."""
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2^32")
-        kind, _, name = self.data.source.partition(":")
-        task, length = parse_task(name) if kind == "synthetic" else (None, None)
-        if length and length != self.train.length:
-            raise ValueError(
-                f'data.source="{self.data.source}" makes examples for train.length={length}, and windows of '
-                f'{self.train.length} would cut them: give "synthetic:{task}:{self.train.length}"'
-            )
+        for field in ("source", "valid_source"):
+            source = getattr(self.data, field)
+            kind, _, name = source.partition(":")
+            task, length = parse_task(name) if kind == "synthetic" else (None, None)
+            if length and length != self.train.length:
+                raise ValueError(
+                    f'data.{field}="{source}" makes examples for train.length={length}, and windows of '
+                    f'{self.train.length} would cut them: give "synthetic:{task}:{self.train.length}"'
+                )
         self.model_config(vocab_size=1)
         return self
 

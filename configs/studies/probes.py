@@ -2,13 +2,13 @@
 
     python study.py --config=configs/studies/probes.py --workdir=runs/probes
 
-Small models, one for each task and scheme, trained on examples of up to 32 tokens and asked for
+Small models, one for each task and scheme, trained on examples of up to 32 tokens (addition: 16) and asked for
 the answers of examples of up to 256. See docs/probes.md.
 """
 
 from ml_collections import ConfigDict
 
-TASKS = ("passkey", "recall", "copy", "reverse", "sort")
+TASKS = ("passkey", "recall", "copy", "reverse", "sort", "addition")
 SCHEMES = ("nope", "rope", "alibi", "t5")
 
 

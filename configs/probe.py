@@ -11,7 +11,9 @@ from ml_collections import ConfigDict
 
 from configs import base
 
-LENGTH = {"addition": 16}  # up to four digits: nine are not learned in minutes
+LENGTH = {
+    "addition": 16
+}  # two numbers of up to four digits: of nine, nothing is learned in minutes
 OTHERS = 32
 
 

@@ -20,9 +20,9 @@ UNFUSED = ("bias", "content", "value", "visible", "sink_positions")
 
 # Queries are compared with no keys behind the end of their span. A span is more for the compiler to
 # translate, with blocks a loop, so short sequences, where there is little to save, have few: at most
-# so many, each of at least so many rows.
-SPANS, SPAN_ROWS = 8, 512
-WHOLE_SPANS, WHOLE_ROWS = 4, 64
+# so many, each of at least so many rows, by whichever pair gives more.
+SPANS = ((8, 512), (4, 128))
+WHOLE_SPANS = ((4, 64),)
 
 
 def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
@@ -92,9 +92,9 @@ def attend_sequence(
     spans of rows meets the keys up to its own end alone, and (n + 1)/2n of all pairs are computed.
     """
     T, S = q.shape[0], k.shape[0]
-    unit, most, least = (block, SPANS, SPAN_ROWS) if block else (1, WHOLE_SPANS, WHOLE_ROWS)
+    unit, limits = (block, SPANS) if block else (1, WHOLE_SPANS)
     units = -(-T // unit)
-    spans = max(1, min(most, units, T // least))
+    spans = max(1, *(min(most, units, T // least) for most, least in limits))
     edges = [unit * (units * i // spans) for i in range(spans)] + [T]
     out = []
     for first, end in itertools.pairwise(edges):

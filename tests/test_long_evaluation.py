@@ -35,7 +35,7 @@ def operands(S, rows=T):
 def keys_met(monkeypatch):
     """Spans of 6 rows; the keys that each block or last part of a span is compared with."""
     met, rows = [], attention.attend_rows
-    monkeypatch.setattr("models.attention.SPAN_ROWS", 6)
+    monkeypatch.setattr("models.attention.SPANS", ((8, 6),))
 
     def seen(scheme, q, k, *rest):
         met.append(k.shape[0])
@@ -281,7 +281,7 @@ QUICK = ("fire",)
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in posenc.SCHEMES],
 )
 def test_memory_grows_with_the_length_and_not_with_its_square(name, monkeypatch):
-    monkeypatch.setattr("models.attention.SPANS", 1)  # compile sooner
+    monkeypatch.setattr("models.attention.SPANS", ((1, 512),))  # compile sooner
     # so small that a block has as many rows at both lengths
     monkeypatch.setattr("evaluation.model.BLOCK_BYTES", 2**18)
     spelled = {

@@ -118,7 +118,7 @@ every_scheme = pytest.mark.parametrize(
     indirect=True,
 )
 def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
-    monkeypatch.setattr("models.attention.SPAN_ROWS", 16)  # two spans, each of two blocks
+    monkeypatch.setattr("models.attention.SPANS", ((8, 16),))  # two spans, each of two blocks
     same_as_whole(case, *case.gradients(case.tokens, 8))
 
 
@@ -128,7 +128,7 @@ def test_blocks_of_queries_give_the_full_forward_and_its_gradient(case, monkeypa
     indirect=True,
 )
 def test_spans_of_queries_give_the_full_forward_and_its_gradient(case, monkeypatch):
-    monkeypatch.setattr("models.attention.WHOLE_ROWS", 11)  # two spans, of 16 rows each
+    monkeypatch.setattr("models.attention.WHOLE_SPANS", ((4, 11),))  # two spans, of 16 rows each
     assert case.n // 11 > 1 or case.model.scheme.max_length
     again = case.differentiated()
     same_as_whole(case, *again(case.tokens, None))

@@ -2,12 +2,13 @@
 
     python docs/build.py [--check]
 
-In each document below it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`; for each folder
-of docs/results it draws curves.svg and curves.png beside its records.jsonl; it writes docs/gallery.md
-and the pictures of docs/gallery. --check writes nothing, and fails where a document, or a
-curves.svg, is not byte for byte what its records give.
+In each document below it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`; beside each
+records.jsonl of docs/results it draws curves.svg and curves.png, or probes.svg and probes.png; it
+writes docs/gallery.md and the pictures of docs/gallery. --check writes nothing, and fails where a
+document, or a drawn svg, is not byte for byte what its records give.
 """
 
+import functools
 import re
 import sys
 import tempfile
@@ -19,6 +20,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import tables  # noqa: E402 (the roots are put on the path above)
 
 from evaluation.plots import plot_curves  # noqa: E402
+from evaluation.probe_plot import plot_probes  # noqa: E402
+from evaluation.probes import is_probe  # noqa: E402
 from evaluation.records import read_records, read_statistics  # noqa: E402
 from posenc.gallery.pictures import write_documents  # noqa: E402
 
@@ -38,6 +41,10 @@ def parts() -> dict[str, dict[str, str]]:
             "contexts": tables.contexts(published),
             "demo": tables.results(demo),
             "all_schemes": tables.results(every),
+        },
+        "docs/probes.md": {
+            "probes": tables.probes(RESULTS / "probes"),
+            "depths": tables.depths(RESULTS / "probes", "passkey"),
         },
         "docs/long_evaluation.md": tables.long_evaluation(ROOT / "docs" / "long_evaluation.jsonl"),
         "docs/performance.md": tables.performance(ROOT / "docs" / "performance"),
@@ -66,14 +73,17 @@ def main() -> int:
 
 def draw(folder: Path, checking: bool) -> list[str]:
     """Draw the curves of a folder of records, or name what would change."""
-    records, statistics = read_records(folder), read_statistics(folder)
+    records, name = read_records(folder), "curves.svg"
+    plot = functools.partial(plot_curves, records, statistics=read_statistics(folder))
+    if all(map(is_probe, records)):
+        plot, name = functools.partial(plot_probes, records), "probes.svg"
     if not checking:
-        plot_curves(records, folder, statistics)
+        plot(folder)
         return []
     with tempfile.TemporaryDirectory() as temporary:
-        plot_curves(records, temporary, statistics)
-        drawn = (Path(temporary) / "curves.svg").read_bytes()
-    path = folder / "curves.svg"
+        plot(temporary)
+        drawn = (Path(temporary) / name).read_bytes()
+    path = folder / name
     same = path.exists() and path.read_bytes() == drawn
     return [] if same else [str(path.relative_to(ROOT))]
 

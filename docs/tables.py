@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from evaluation.curves import Curve, gather
+from evaluation.probes import PREFIX
 from evaluation.records import read_records, read_statistics
 from evaluation.tables import MARKS
 from posenc.__main__ import COLUMNS, matrix
@@ -89,6 +90,38 @@ def by_length(folder: Path, found: dict[str, dict[int, str]]) -> str:
         if any(n in cells for n in lengths):
             rows.append((f"`{curve.label}`", *(cells.get(n, "") for n in lengths)))
     return markdown(("read as", *map(str, lengths)), rows)
+
+
+def probes(folder: Path) -> str:
+    """Shares of answers wholly right: a row per task and scheme, a column per length."""
+    records = read_records(folder)
+    lengths = sorted({r["length"] for r in records})
+    at = {(r["protocol"], r["scheme"], r["length"]): r for r in records}
+    rows = []
+    for protocol, scheme in dict.fromkeys((r["protocol"], r["scheme"]) for r in records):
+        found = (at.get((protocol, scheme, n)) for n in lengths)
+        trained = next(r["train_length"] for r in records if r["protocol"] == protocol)
+        name = protocol.removeprefix(PREFIX)
+        rows.append((name, str(trained), f"`{scheme}`", *map(share, found)))
+    return markdown(("task", "trained at", "read as", *map(str, lengths)), rows)
+
+
+def depths(folder: Path, task: str) -> str:
+    """One task's shares by depth: a row per scheme and length, a column per depth."""
+    records = [r for r in read_records(folder) if r["protocol"] == PREFIX + task and r["by_depth"]]
+    names = [f"{depth:g}" for depth, *_ in records[0]["by_depth"]]
+    rows = [
+        (f"`{r['scheme']}`", str(r["length"]), *(f"{part:.2f}" for _, part, _ in r["by_depth"]))
+        for r in sorted(records, key=lambda r: r["length"])
+        if r["length"] >= r["train_length"]
+    ]
+    return markdown(("scheme", "length", *names), rows)
+
+
+def share(record: dict | None) -> str:
+    if record is None:
+        return ""
+    return f"{record['accuracy']:.2f}" if record["status"] == "ok" else MARKS[record["status"]]
 
 
 def long_evaluation(path: Path) -> dict[str, str]:

@@ -31,6 +31,19 @@ def browser():
     driver.quit()
 
 
+def until(browser, condition):
+    """Waits for it, 30 seconds at most: the browser answers before a page is loaded or drawn again."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 30, poll_frequency=0.1).until(lambda _: condition())
+
+
+def load(browser, address):
+    browser.get(address)
+    ready = "return document.readyState === 'complete' && location.href === arguments[0]"
+    until(browser, lambda: browser.execute_script(ready, address))
+
+
 def emulate(browser, **media):
     features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -50,7 +63,7 @@ def test_every_control_moves_its_plots_by_keyboard_and_nothing_is_reported(brows
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
-    browser.get(address)
+    load(browser, address)
     plots = browser.find_elements(By.CSS_SELECTOR, ".plot .main-svg")
     assert len(plots) >= sum(len(section.plots) for section in page.SECTIONS)
     for section in page.SECTIONS:
@@ -63,7 +76,7 @@ def test_every_control_moves_its_plots_by_keyboard_and_nothing_is_reported(brows
             if element.tag_name == "input" and not back:
                 key = Keys.ARROW_RIGHT
             element.send_keys(key)
-            assert drawing(browser, section.name) != before, (section.name, name)
+            until(browser, lambda b=before, s=section.name: drawing(browser, s) != b)
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert browser.get_log("browser") == []
 
@@ -73,10 +86,10 @@ def test_sliders_of_one_name_move_together_and_say_their_value(browser, address)
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
-    browser.get(address)
+    load(browser, address)
     browser.find_element(By.ID, "scalings-factor").send_keys(Keys.ARROW_RIGHT)
     other = browser.find_element(By.ID, "decay-factor")
-    assert other.get_property("value") == "4"
+    until(browser, lambda: other.get_property("value") == "4")
     assert other.get_attribute("aria-valuetext") == "16"
     shown = browser.execute_script(
         "return document.querySelectorAll('#scalings .plot')[0].data.map(line => line.y[63])"
@@ -89,7 +102,7 @@ def test_sliders_of_one_name_move_together_and_say_their_value(browser, address)
 def test_a_phone_scrolls_down_only(browser, address):
     size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(address)
+    load(browser, address)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
     widths = browser.execute_script(
         "return [...document.querySelectorAll('.plot .svg-container')].map(p => p.offsetWidth)"
@@ -102,11 +115,11 @@ def test_dark_mode_and_back(browser, address):
     line = "return document.querySelector('#scalings .plot').data[0].line.color"
     paper = "return getComputedStyle(document.body).backgroundColor"
     emulate(browser, prefers_color_scheme="dark")
-    browser.get(address)
-    assert browser.execute_script(line) == style.COLOURS["rope"][1]
+    load(browser, address)
+    until(browser, lambda: browser.execute_script(line) == style.COLOURS["rope"][1])
     assert browser.execute_script(paper) == "rgb(22, 22, 22)"
     emulate(browser, prefers_color_scheme="light")
-    assert browser.execute_script(line) == style.COLOURS["rope"][0]
+    until(browser, lambda: browser.execute_script(line) == style.COLOURS["rope"][0])
     assert browser.execute_script(paper) == "rgb(255, 255, 255)"
     assert browser.get_log("browser") == []
 

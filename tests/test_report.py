@@ -176,7 +176,9 @@ def test_a_part_without_data_is_not_there(tmp_path):
     ],
 )
 def test_it_copes(tmp_path, records, expected):
-    assert parts(records, tmp_path).sections == expected
+    page = parts(records, tmp_path)
+    assert page.sections == expected
+    assert ("Right answers past" in page.text) == (expected[0] == "probes")
 
 
 def test_statistics_and_diagnostics_alone(tmp_path):

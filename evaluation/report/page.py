@@ -13,6 +13,7 @@ from evaluation.tables import counted, span
 HERE = Path(__file__).parent
 SCRIPTS = ("scene.js", "legend.js", "traces.js", "curves.js", "maps.js", "page.js")
 TITLE = "Perplexity past the training length"
+PROBES_TITLE = "Right answers past the training length"  # where there is nothing else
 
 
 def write_report(records: list[dict], out_dir: str | os.PathLike) -> None:
@@ -50,10 +51,11 @@ def write_report(records: list[dict], out_dir: str | os.PathLike) -> None:
     ]
     found = [section for section in found if section is not None]
     links = [tag("a", title, href=f"#{name}") for name, title, _ in found]
+    title = PROBES_TITLE if records and not curves else TITLE
     parts = {
-        "TITLE": tag("title", TITLE),
+        "TITLE": tag("title", title),
         "STYLE": tag("style", Markup((HERE / "page.css").read_text(encoding="utf-8"))),
-        "HEADER": join(tag("h1", TITLE), tag("p", _summary(records), class_="quiet")),
+        "HEADER": join(tag("h1", title), tag("p", _summary(records), class_="quiet")),
         "LINKS": tag("nav", *links, aria_label="Parts of this page"),
         "SECTIONS": join(
             *(tag("section", tag("h2", title), body, id=name) for name, title, body in found)

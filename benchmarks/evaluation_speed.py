@@ -24,7 +24,7 @@ from records import write
 
 RUN = flags.DEFINE_string("run", None, "workdir of a RoPE run with the base model", required=True)
 PEERS_PYTHON = flags.DEFINE_string("peers", sys.executable, "the Python that has transformers")
-BLOCKS = flags.DEFINE_integer("blocks", 96, "windows of each length, spread over the test text")
+BLOCKS = flags.DEFINE_integer("blocks", 64, "windows of each length, spread over the test text")
 
 SCHEMES = ("rope", "pi", "ntk", "yarn")
 TARGETS = 32

@@ -84,13 +84,18 @@ def describe(name: str) -> tuple[str, dict]:
     return f"synthetic task {task} ({TASK_DOCUMENTS} examples of up to {length} tokens)", key
 
 
+def task_of(source: str) -> tuple[str | None, int | None]:
+    """`parse_task` of a source as configs spell it, "synthetic:TASK:LENGTH"; of any other (None, None)."""
+    kind, _, name = source.partition(":")
+    return parse_task(name) if kind == "synthetic" else (None, None)
+
+
 def weights_of(source: str) -> Callable[[np.ndarray], np.ndarray] | None:
     """What of a source's training windows is learned, as a function of tokens [B, T + 1] that gives weights [B, T].
 
     Of a task the answers; None: everything.
     """
-    kind, _, name = source.partition(":")
-    task, length = parse_task(name) if kind == "synthetic" else (None, None)
+    task, length = task_of(source)
     return None if length is None else functools.partial(tasks.answer_weights, task)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from flax import nnx
 
 from data import DataConfig
-from data.synthetic import parse_task
+from data.synthetic import task_of
 from models import ModelConfig
 from posenc import create_layers, did_you_mean, format_pattern, parse_pattern
 
@@ -134,8 +134,7 @@ class RunConfig:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2^32")
         for field in ("source", "valid_source"):
             source = getattr(self.data, field)
-            kind, _, name = source.partition(":")
-            task, length = parse_task(name) if kind == "synthetic" else (None, None)
+            task, length = task_of(source)
             if length and length != self.train.length:
                 raise ValueError(
                     f'data.{field}="{source}" makes examples for train.length={length}, and windows of '

@@ -30,7 +30,7 @@ def results(folder: Path) -> str:
     """
     curves = gather(read_records(folder), "fixed", read_statistics(folder))
     lengths = sorted({n for curve in curves for n in (*curve.lengths, *curve.missing)})
-    head = ("read as", "trained at", "seeds", *map(str, lengths), "cropped")
+    head = ("scheme", "trained at", "seeds", *map(str, lengths), "cropped")
     rows = []
     for curve in curves:
         cropped = "" if curve.cropped is None else f"{curve.cropped:.2f}"
@@ -89,7 +89,7 @@ def by_length(folder: Path, found: dict[str, dict[int, str]]) -> str:
         cells = marks | found.get(curve.label, {})
         if any(n in cells for n in lengths):
             rows.append((f"`{curve.label}`", *(cells.get(n, "") for n in lengths)))
-    return markdown(("read as", *map(str, lengths)), rows)
+    return markdown(("scheme", *map(str, lengths)), rows)
 
 
 def probes(folder: Path) -> str:
@@ -103,7 +103,7 @@ def probes(folder: Path) -> str:
         trained = next(r["train_length"] for r in records if r["protocol"] == protocol)
         name = protocol.removeprefix(PREFIX)
         rows.append((name, str(trained), f"`{scheme}`", *map(share, found)))
-    return markdown(("task", "trained at", "read as", *map(str, lengths)), rows)
+    return markdown(("task", "trained at", "scheme", *map(str, lengths)), rows)
 
 
 def depths(folder: Path, task: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
-from configs import command
+from configs import command, streams
 
 CONFIG = command.define_config()
 flags.declare_key_flag("config")  # for --help
@@ -37,7 +37,7 @@ def main() -> int:
     if PRINT_COMMANDS.value:
         for words in commands:
             print(shlex.join(["python", *words]))
-        return 0
+        return streams.printed()
     failed = 0
     for number, words in enumerate(commands, 1):
         print(f"\n[{number}/{len(commands)}] python {shlex.join(words)}", flush=True)

@@ -1,7 +1,8 @@
-"""What the three commands share: reading their flags, where compiled programs are kept, and reporting
-a user's mistake in one line."""
+"""What the three commands share: reading their flags, where compiled programs are kept, streams that
+may fail, and reporting a user's mistake in one line."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import platform
@@ -11,6 +12,8 @@ import warnings
 
 from absl import app, flags, logging
 from ml_collections import config_flags
+
+from configs import streams
 
 
 def define_config() -> flags.FlagHolder:
@@ -45,11 +48,12 @@ def compiled_folder() -> str:
 
 def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
+    streams.protect()
     # In the environment, for jax is not imported yet, and study.py's commands are to find it too.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled_folder())
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # small ones add up
     app.define_help_flags()
-    logging.set_verbosity(logging.ERROR)  # orbax tells of its every step
+    logging.set_verbosity(logging.FATAL)  # orbax tells of its every step; what fails is raised too
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
     with reporting():
         for word in sys.argv[1:]:  # ml_collections says this at length, and late
@@ -66,10 +70,13 @@ def run(main) -> None:
             raise ValueError(f"unexpected argument {rest[1]!r}: options are written --name=value")
     try:
         status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 141
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = 130
+    lost = streams.failure()
+    if lost and lost.errno != errno.EPIPE:  # `| head` has read enough
+        name = os.path.basename(sys.argv[0])
+        print(f"{name}: not all that was printed arrived ({lost.strerror})", file=sys.stderr)
     sys.exit(status)
 
 

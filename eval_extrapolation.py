@@ -9,6 +9,7 @@ report.html, with --diagnostics also diagnostics.jsonl, and prints the table. Th
 """
 
 import dataclasses
+import os
 import sys
 import time
 
@@ -19,18 +20,23 @@ from configs import command
 RUNS = flags.DEFINE_string("runs", None, "workdirs of runs, separated by commas")
 OUT = flags.DEFINE_string("out", None, "folder for the records, pictures and report")
 SCHEMES = flags.DEFINE_string(
-    "schemes", "", "read every run under these, such as rope,pi,yarn:factor=8 (default: its own)"
+    "schemes", None, "read every run under these, such as rope,pi,yarn:factor=8 (default: its own)"
 )
-LENGTHS = flags.DEFINE_string("lengths", "", "tokens (default: 1, 2, 4, 8, 16 training lengths)")
+LENGTHS = flags.DEFINE_string("lengths", None, "tokens (default: 1, 2, 4, 8, 16 training lengths)")
 PROTOCOLS = flags.DEFINE_string(
     "protocols", "fixed", "of fixed, disjoint, sliding, position, recurrent, and probe:TASK"
 )
-STRIDE = flags.DEFINE_integer("stride", None, "tokens between the windows of fixed and sliding")
+STRIDE = flags.DEFINE_integer(
+    "stride", None, "tokens between the windows of fixed and sliding", lower_bound=1
+)
 TARGETS = flags.DEFINE_integer(
-    "targets", None, "tokens in each scored block of fixed (default: 32, or the shortest length)"
+    "targets",
+    None,
+    "tokens in each scored block of fixed (default: 32, or the shortest length)",
+    lower_bound=1,
 )
 CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best, or a step")
-TEXT = flags.DEFINE_string("text", "", "files to score instead of the run's test documents")
+TEXT = flags.DEFINE_string("text", None, "files to score instead of the run's test documents")
 DIAGNOSTICS = flags.DEFINE_boolean(
     "diagnostics",
     False,
@@ -115,21 +121,20 @@ def plan() -> list[Curve]:
     from evaluation.probes import PREFIX, task_name
     from training.checkpoint import load_run
 
-    names = [name.strip().rstrip("/") for name in RUNS.value.split(",") if name.strip()]
-    protocols = [name.strip() for name in PROTOCOLS.value.split(",") if name.strip()]
-    command.require(runs=names, protocols=protocols)
-    whole = [name for name in protocols if name in ("disjoint", "position", "recurrent")]
-    if STRIDE.value is not None and whole:
-        print(
-            f"note: --stride goes to fixed and sliding; {', '.join(whole)} scores every token",
-            file=sys.stderr,
-        )
+    names = arguments.split_list("runs", RUNS.value)
+    protocols = arguments.split_list("protocols", PROTOCOLS.value)
+    lengths = None if LENGTHS.value is None else arguments.read_lengths(LENGTHS.value)
+    schemes = None if SCHEMES.value is None else arguments.split_schemes(SCHEMES.value)
+    for name, value in (("checkpoint", CHECKPOINT.value), ("text", TEXT.value)):
+        if value is not None and not value.strip():
+            raise ValueError(f"--{name}= is empty: leave it out for the default")
     if DIAGNOSTICS.value and "fixed" not in protocols:
         raise ValueError(
             f"protocols={PROTOCOLS.value}: --diagnostics reads the windows of fixed; add it"
         )
     runs = {}  # by folder: ./a and a are one run
     for name in names:
+        name = os.path.normpath(name)  # ./a, a and a/ are one run in the records, too
         run = load_run(name, CHECKPOINT.value)
         runs.setdefault(run.workdir, (name, run))
     curves = []
@@ -139,25 +144,26 @@ def plan() -> list[Curve]:
                 f"note: {name} is at step {run.step} of {run.config.train.steps}", file=sys.stderr
             )
         train_length = run.config.train.length
-        lengths = arguments.read_lengths(LENGTHS.value) or [train_length * 2**k for k in range(5)]
+        mine = lengths or [train_length * 2**k for k in range(5)]
+        targets = min(32, *mine) if TARGETS.value is None else TARGETS.value
         trained = posenc.parse_pattern(run.config.position)
-        for scheme in arguments.split_schemes(SCHEMES.value) or [run.config.position]:
+        for scheme in schemes or [run.config.position]:
             asked = posenc.parse_pattern(scheme)
             pattern = posenc.swap_pattern(trained, asked, run.model_config.dims)
             position = posenc.format_pattern(pattern)
-            tell_idle(scheme, position, run.model_config, max(lengths))
+            tell_idle(scheme, position, run.model_config, max(mine))
             score = ModelScore(run.model_config, position, run.params)
-            targets = TARGETS.value or min(32, *lengths)
             if "position" in protocols:
                 tell_one_pass(scheme, score)
-            for protocol in dict.fromkeys(protocols):
+            for protocol in protocols:
                 if protocol.startswith(PREFIX):
                     task_name(protocol, run.tokenizer)
                 else:
                     arguments.checked(
-                        lengths, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
+                        mine, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
                     )
-                curves.append(Curve(name, run, scheme, score, protocol, lengths, targets, []))
+                curves.append(Curve(name, run, scheme, score, protocol, mine, targets, []))
+    tell_unused(protocols)
     texts = {}
     for curve in curves:
         if curve.protocol.startswith(PREFIX):
@@ -166,6 +172,18 @@ def plan() -> list[Curve]:
             texts[curve.name] = read_documents(curve.run)
         curve.documents = texts[curve.name]
     return curves
+
+
+def tell_unused(protocols: list[str]) -> None:
+    """Say so where a flag given has nothing to do with what is measured."""
+    uses = {"stride": ("fixed", "sliding"), "targets": ("fixed",)}
+    for name, value in (("stride", STRIDE.value), ("targets", TARGETS.value)):
+        others = [protocol for protocol in protocols if protocol not in uses[name]]
+        if value is not None and others:
+            goes = " and ".join(uses[name])
+            print(f"note: --{name} goes to {goes}; {', '.join(others)} takes none", file=sys.stderr)
+    if TEXT.value is not None and all(protocol.startswith("probe:") for protocol in protocols):
+        print("note: --text is not read: probes make their own questions", file=sys.stderr)
 
 
 def tell_replaced(out) -> None:
@@ -203,7 +221,7 @@ def read_documents(run) -> list:
     """What is scored: the files of --text in the run's tokens, or the run's test documents."""
     import data
 
-    if TEXT.value:
+    if TEXT.value is not None:
         texts = data.read_text_documents(TEXT.value, run.config.data.text_column)
         return [run.tokenizer.encode(text) for _, text in texts]
     corpus = data.prepare(run.config.data)

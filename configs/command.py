@@ -16,10 +16,10 @@ from ml_collections import config_flags
 from configs import streams
 
 
-def define_config() -> flags.FlagHolder:
+def define_config(example: str = "configs/rope.py") -> flags.FlagHolder:
     """The flag --config=FILE with --config.key=value overrides; unknown keys are refused."""
     return config_flags.DEFINE_config_file(
-        "config", None, "config file, such as configs/rope.py", lock_config=True
+        "config", None, f"config file, such as {example}", lock_config=True
     )
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from evaluation.protocols import PROTOCOLS
 
+MOST = 10**9  # tokens: no document is that long, and sums of indices stay within 64 bits
+
 
 def checked(
     lengths: Sequence[int],
@@ -55,6 +57,8 @@ def _positive(name: str, value: object) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         kind = "positive integers" if name == "lengths" else "a positive integer"
         raise ValueError(f"{name} must be {kind}: got {value!r}")
+    if value >= MOST:
+        raise ValueError(f"{name} must be below {MOST}: got {value}")
     return int(value)
 
 
@@ -92,12 +96,22 @@ def checked_token_bytes(
     return array.astype(np.int64)
 
 
+def split_list(name: str, text: str) -> list[str]:
+    """The items of the flag --NAME=a,b, each once. ValueError where there are none."""
+    items = list(dict.fromkeys(filter(None, (item.strip() for item in text.split(",")))))
+    if not items:
+        raise ValueError(f"--{name}={text} names nothing")
+    return items
+
+
 def read_lengths(text: str) -> list[int]:
     """Sorted, each once. ValueError unless they are positive whole numbers."""
-    items = [item.strip() for item in text.split(",") if item.strip()]
+    items = split_list("lengths", text)
     for item in items:
-        if not re.fullmatch("[0-9]+", item) or int(item) < 1:
+        if not re.fullmatch("[0-9]+", item) or int(item[:20]) < 1:
             raise ValueError(f"lengths={text}: {item!r} must be a positive whole number")
+        if len(item) > 20 or int(item) >= MOST:
+            raise ValueError(f"lengths={text}: {item!r} must be below {MOST}")
     return sorted({int(item) for item in items})
 
 
@@ -109,4 +123,6 @@ def split_schemes(text: str) -> list[str]:
             specs[-1] += f",{item}"
         else:
             specs.append(item)
+    if not specs:
+        raise ValueError(f"--schemes={text} names nothing: leave it out for each run's own")
     return list(dict.fromkeys(specs))

@@ -252,7 +252,9 @@ def points(
         return found
     least = train_length + targets - 1  # gives the first target of every block L inputs
     if longest is None or longest < least:
-        reason = f"needs a length that a document fills of train_length + targets - 1 = {least}"
-        return [*found, Point("cropped", train_length, stride, None, f"{reason} or more")]
+        reason = f"add a length of at least {least}, which gives every target {train_length} tokens"
+        if largest <= least:
+            reason = f"takes a document of {least + 1} tokens, and the longest has {largest}"
+        return [*found, Point("cropped", train_length, stride, None, reason)]
     blocks = fixed(sizes, longest, longest, stride, targets)
     return [*found, Point("cropped", train_length, stride, cropped(blocks, train_length))]

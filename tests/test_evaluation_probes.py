@@ -287,7 +287,8 @@ def test_the_study_asks_every_run_its_own_task(tmp_path):
     done = subprocess.run(
         [sys.executable, *words, "--print_commands"], cwd=ROOT, capture_output=True, text=True
     )
-    commands = [shlex.split(line)[1:] for line in done.stdout.splitlines()]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    commands = [shlex.split(line)[1:] for line in lines]
     trained, asked = commands[: len(TASKS) * len(SCHEMES)], commands[len(TASKS) * len(SCHEMES) :]
     assert {words[0] for words in trained} == {"train.py"} and len(asked) == len(TASKS)
     for task, words in zip(TASKS, asked, strict=True):

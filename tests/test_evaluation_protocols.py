@@ -187,6 +187,22 @@ def test_a_model_that_ignores_distant_tokens_stays_on_the_cropped_line():
     assert records[-1]["windows"] == records[-1]["tokens_scored"] == 8 * records[0]["windows"]
 
 
+@pytest.mark.parametrize(
+    "size, reason",
+    [
+        (64, "add a length of at least 63, which gives every target 32 tokens"),
+        (63, "takes a document of 64 tokens, and the longest has 63"),
+    ],
+)
+def test_what_cropped_lacks_is_a_length_or_a_document(size, reason):
+    documents = [np.arange(size, dtype=np.int32)]
+    score = lambda tokens: tokens[:, 1:] / 7.0
+    *_, cropped = evaluation.sweep(score, documents, [32], targets=32, train_length=32)
+    assert (cropped["protocol"], cropped["reason"]) == ("cropped", reason)
+    longer = evaluation.sweep(score, documents, [32, 63], targets=32, train_length=32)
+    assert longer[-1]["status"] == ("ok" if size == 64 else "insufficient_data")
+
+
 @pytest.mark.parametrize("longest, status", [(46, "insufficient_data"), (47, "ok")])
 def test_cropped_needs_room_for_its_first_target(longest, status):
     documents = random_documents(2, [200])

@@ -108,6 +108,14 @@ def test_t5_buckets_at_exact_powers():
         assert found[0] == min(8 + step - 1, 15), far
 
 
+def test_t5_buckets_of_other_sizes_at_exact_powers():
+    """With 20 buckets to 320 tokens every second edge is 10·2^k; float64 puts 10·32^(1/5) above 20."""
+    found = bucket_of(
+        [9, 10, 19, 20, 39, 40, 79, 80, 159, 160, 319], num_buckets=20, max_distance=320
+    )
+    assert found == [9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+
+
 def test_t5_with_a_bucket_each_is_a_table_by_distance():
     distances = list(range(64))
     assert bucket_of(distances, num_buckets=128, max_distance=10**6) == distances

@@ -161,6 +161,32 @@ def test_randomised_positions_are_drawn_anew_each_step_and_row():
     assert (jnp.diff(rows, axis=1)[:, [0, 1, 3, 5, 6]] > 0).all() and (rows < 64).all()
 
 
+def test_rows_of_a_step_have_draws_of_their_own():
+    """Two rows of one text under randomised positions: each is read at places of its own."""
+    config = run_config(position="rope:positions=randomized,max_position=64")
+    graph, state = start(config)
+    tokens = jnp.broadcast_to(batch()["tokens"][:1], (8, 9))
+    evaluate = make_eval_step(graph)
+    losses = [
+        evaluate(state["params"], {"tokens": tokens, "weights": weights})
+        for weights in (jnp.zeros((8, 8)).at[row].set(1.0) for row in range(3))
+    ]
+    assert len({float(loss) for loss in losses}) == 3
+
+
+def test_a_batch_is_split_over_all_devices():
+    """Rows go to the devices in order, one each of eight, however the mesh is cut."""
+    for data, fsdp in ((8, 1), (2, 4), (1, 8)):
+        config = run_config(mesh__data=data, mesh__fsdp=fsdp)
+        devices = mesh.make_mesh(config.mesh, config.train)
+        rows = {"tokens": np.arange(8 * 9, dtype=np.int32).reshape(8, 9)}
+        put = mesh.put_batch(devices, rows)["tokens"]
+        held = {shard.device: np.asarray(shard.data) for shard in put.addressable_shards}
+        for row, device in enumerate(devices.devices.flat):
+            np.testing.assert_array_equal(held[device], rows["tokens"][row : row + 1])
+        assert mesh.batch_rows(devices, 8) == [(0, 8)]
+
+
 def test_bfloat16_trains_float32_weights_and_moments():
     config = run_config(model__dtype="bfloat16")
     graph, state = start(config)

@@ -1,7 +1,17 @@
 """What a picture of curves says of itself: protocol, stride, targets, documents, seeds, bands."""
 
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+
 from evaluation.curves import Curve
 from evaluation.tables import cluster_span, counted, span
+
+OFF_SCALE = math.log(1e6)  # a point this far above the lowest, in nats, would flatten all others
+LARGEST = 650.0  # nats; exp overflows at 709
+LINE = 0.005  # of a picture's height, less than the width of a line
+SEPARATORS = r"(?<=[,:/|+ ])"  # after these a long name may go on in the next line
 
 SUBTITLES = {
     "fixed": "The same target tokens at every length",
@@ -34,7 +44,46 @@ def notes(records: list[dict], curves: list[Curve], protocol: str) -> list[str]:
         if len(lengths) > 1:
             last = f"only a training length of context (the last {_either(lengths)} tokens)"
         lines.append(f"Thin dashed lines: the same targets, {last}.")
+    pairs = coinciding(curves)
+    if pairs:
+        told = ", ".join(f"{label} with {other}" for label, other in pairs.items())
+        lines.append(f"Coinciding, less than a line's width apart: {told}.")
     return lines
+
+
+def limit(curves: Sequence[Curve]) -> float:
+    """The loss in nats from which on a point is off the scale of a picture of these curves."""
+    return min(min((min(c.nll) for c in curves if c.nll), default=0.0) + OFF_SCALE, LARGEST)
+
+
+def coinciding(curves: Sequence[Curve], height: float | None = None) -> dict[str, str]:
+    """The label of a curve -> that of the first one before it from which a reader cannot tell it.
+
+    Such a curve hides the other: at each length, and they have the same ones, the two are less than
+    a line's width apart. `height` is what the picture spans, if not what the curves do, in nats.
+    """
+    top = limit(curves)
+    drawn = [nll for curve in curves for nll in curve.nll if nll < top] or [0.0]
+    width = LINE * (max(max(drawn) - min(drawn), 0.2) if height is None else height)
+    found: dict[str, str] = {}
+    for place, curve in enumerate(curves):
+        for other in curves[:place]:
+            pairs = zip(curve.nll, other.nll, strict=False)
+            alike = curve.lengths == other.lengths and all(abs(a - b) < width for a, b in pairs)
+            if alike and curve.lengths and other.label not in found:
+                found[curve.label] = other.label
+                break
+    return found
+
+
+def in_lines(name: str, width: int) -> list[str]:
+    """A name in lines of at most `width` characters, broken after its separators where it can be."""
+    lines = [""]
+    for part in re.split(SEPARATORS, name):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return [piece for line in lines for piece in textwrap.wrap(line, width) or [""]]
 
 
 def _bands(bands: set[str], clusters: str) -> str:

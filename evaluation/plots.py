@@ -6,14 +6,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.captions import notes, subtitle
+from evaluation.captions import in_lines, limit, notes, subtitle
 from evaluation.curves import Curve, gather, main_protocol
 from evaluation.records import replacing
 from evaluation.styles import appearances, style
 
 INK, QUIET, GRID = "#1C1C1C", "#5F5F5F", "#E4E4E4"
-OFF_SCALE = math.log(1e6)  # a point this far above the lowest, in nats, would flatten all others
-LARGEST = 650.0  # nats; exp overflows at 709
 LABEL_CHARACTERS = 24
 LOWEST, HIGHEST = -0.16, 1.08  # the room for labels, in heights of the axes
 
@@ -38,26 +36,29 @@ def plot_curves(
     settings = {"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False}
     settings |= {"svg.fonttype": "none", "svg.hashsalt": "lengthwise"}
     with rc_context(settings):
-        figure = Figure(figsize=(9.6, 5.8), facecolor="white")
+        words = [textwrap.fill(line, 140) for line in notes(records, curves, protocol)]
+        words = "\n".join(words)
+        more = 0.18 * max(words.count("\n") - 1, 0)  # inches; two lines have their room below
+        height = 5.8 + more
+        figure = Figure(figsize=(9.6, height), facecolor="white")
         FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.078, 0.19, 0.68, 0.635))
+        axes = figure.add_axes((0.078, (1.1 + more) / height, 0.68, 3.68 / height))
         _draw(axes, curves, protocol)
-        _write_words(figure, records, curves, protocol)
+        _write_words(figure, subtitle(records, curves, protocol), words, protocol == "position")
         for kind, metadata in (("svg", {"Date": None}), ("png", {})):
             with replacing(out_dir / f"curves.{kind}") as path:
                 figure.savefig(path, format=kind, dpi=200, metadata=metadata)
 
 
 def _draw(axes, curves: list[Curve], protocol: str) -> None:
-    floor = min((min(c.nll) for c in curves if c.nll), default=0.0)
-    limit = min(floor + OFF_SCALE, LARGEST)
+    top = limit(curves)
     lengths = sorted({n for c in curves for n in (*c.lengths, *c.missing)}) or [1]
     heights, ends = [], []
     looks = appearances([curve.scheme for curve in curves])
     for order, (curve, (line, dots)) in enumerate(zip(curves, looks, strict=True)):
         colour = line["color"]
         nll = dict(zip(curve.lengths, curve.nll, strict=True))
-        nll = {n: value for n, value in nll.items() if value < limit}
+        nll = {n: value for n, value in nll.items() if value < top}
         x = sorted({*curve.lengths, *curve.missing})
         y = [math.exp(nll[n]) if n in nll else math.nan for n in x]  # a gap where nothing is known
         axes.plot(x, y, zorder=3 + order / 100, **line)
@@ -68,7 +69,7 @@ def _draw(axes, curves: list[Curve], protocol: str) -> None:
                 mark = {"ms": 10, "mfc": "white", "mec": colour, "mew": 1.5}
                 axes.plot(n, value, "X", zorder=5 + order / 100, **mark)
         bounds = zip(curve.lengths, curve.low, curve.high, strict=True)
-        bounds = {n: (a, min(b, limit)) for n, a, b in bounds if n in nll and a is not None}
+        bounds = {n: (a, min(b, top)) for n, a, b in bounds if n in nll and a is not None}
         bounds = [bounds.get(n, (math.nan, math.nan)) for n in x]
         low, high = ([math.exp(pair[side]) for pair in bounds] for side in (0, 1))
         axes.fill_between(x, low, high, color=colour, alpha=0.17, lw=0, zorder=2)
@@ -78,7 +79,7 @@ def _draw(axes, curves: list[Curve], protocol: str) -> None:
         if len(nll) < len(curve.lengths):
             note = "off the scale" + (f" past {last}" if last else "")
         ends.append((curve, note, last, math.exp(nll[last]) if nll else None))
-    heights += _draw_cropped(axes, curves, lengths, limit)
+    heights += _draw_cropped(axes, curves, lengths, top)
     if not heights:
         nothing = {"transform": axes.transAxes, "ha": "center", "color": QUIET}
         axes.text(0.5, 0.5, "no point could be measured", **nothing)
@@ -93,11 +94,11 @@ def _draw(axes, curves: list[Curve], protocol: str) -> None:
     _write_labels(axes, ends, looks, lengths[-1])
 
 
-def _draw_cropped(axes, curves: list[Curve], lengths: list[int], limit: float) -> list[float]:
+def _draw_cropped(axes, curves: list[Curve], lengths: list[int], top: float) -> list[float]:
     """The lines that a model would keep if it ignored all beyond L; runs that share one, once."""
     drawn = {}
     for curve in curves:
-        if curve.cropped is not None and curve.cropped < limit:
+        if curve.cropped is not None and curve.cropped < top:
             drawn.setdefault(round(curve.cropped, 4), curve)
     for nll, curve in drawn.items():
         ends = [max(curve.train_length or lengths[0], lengths[0]), lengths[-1]]
@@ -155,12 +156,12 @@ def _round_numbers(bottom: float, top: float) -> list[float]:
 def _write_labels(axes, ends: list[tuple], looks: list[tuple[dict, dict]], longest: int) -> None:
     """The name of each curve at the right, at its end's height or as near as the others allow."""
     # height of a line of text, in heights of the axes: smaller where there are very many
-    lines = sum(len(textwrap.wrap(c.label, LABEL_CHARACTERS)) + bool(note) for c, note, *_ in ends)
+    lines = sum(len(in_lines(c.label, LABEL_CHARACTERS)) + bool(note) for c, note, *_ in ends)
     line = min(0.043, 0.95 / max(lines, 1))
     to_axes = axes.transData + axes.transAxes.inverted()
     labels = []
     for (curve, note, last, height), look in zip(ends, looks, strict=True):
-        names = textwrap.wrap(curve.label.replace(",", ", "), LABEL_CHARACTERS) or [""]
+        names = in_lines(curve.label, LABEL_CHARACTERS)
         end = (1.0, 0.0) if last is None else tuple(to_axes.transform((last, height)))
         labels.append((end, names, note, last == longest, look))
     labels.sort(key=lambda label: label[0][1])
@@ -214,9 +215,8 @@ def _apart(wanted: list[float], sizes: list[float]) -> list[float]:
     return centres
 
 
-def _write_words(figure, records: list[dict], curves: list[Curve], protocol: str) -> None:
-    axes = figure.axes[0]
-    position = protocol == "position"
+def _write_words(figure, facts: str, words: str, position: bool) -> None:
+    axes, inches = figure.axes[0], figure.get_figheight()
     axes.set_xlabel(
         "position in the window (tokens)" if position else "context length (tokens)",
         color=INK,
@@ -224,7 +224,7 @@ def _write_words(figure, records: list[dict], curves: list[Curve], protocol: str
     )
     axes.set_ylabel("perplexity per token", color=INK, labelpad=8)
     kind = "position in the window" if position else "context length"
-    figure.text(0.02, 0.945, f"Perplexity against {kind}", fontsize=14.5, weight="bold", color=INK)
-    figure.text(0.02, 0.9, subtitle(records, curves, protocol), fontsize=9.5, color=QUIET)
-    words = "\n".join(textwrap.fill(line, 140) for line in notes(records, curves, protocol))
-    figure.text(0.02, 0.025, words, fontsize=8.5, color=QUIET, linespacing=1.5)
+    title = {"fontsize": 14.5, "weight": "bold", "color": INK}
+    figure.text(0.02, 1 - 0.32 / inches, f"Perplexity against {kind}", **title)
+    figure.text(0.02, 1 - 0.58 / inches, facts, fontsize=9.5, color=QUIET)
+    figure.text(0.02, 0.145 / inches, words, fontsize=8.5, color=QUIET, linespacing=1.5)

@@ -4,6 +4,7 @@ import math
 import os
 from pathlib import Path
 
+from evaluation.captions import coinciding
 from evaluation.curves import gather
 from evaluation.plots import INK, QUIET, frame
 from evaluation.probes import MEASURED, PREFIX
@@ -33,7 +34,7 @@ def plot_probes(records: list[dict], out_dir: str | os.PathLike) -> None:
         return
     out_dir.mkdir(parents=True, exist_ok=True)
     panels = {
-        protocol: gather([_as_loss(r) for r in records], protocol)
+        protocol: gather([as_loss(r) for r in records], protocol)
         for protocol in dict.fromkeys(r["protocol"] for r in records)
     }
     lines = list(dict.fromkeys(curve.label for curves in panels.values() for curve in curves))
@@ -53,20 +54,29 @@ def plot_probes(records: list[dict], out_dir: str | os.PathLike) -> None:
             left, bottom = (column + 0.13) / columns, FOOT + legend + PANEL[1] * (rows - 1 - row)
             box = (left, (bottom + 0.35) / size[1], 0.82 / columns, (PANEL[1] - 0.85) / size[1])
             _draw(figure.add_axes(box), protocol.removeprefix(PREFIX), curves, looks)
-        _write_words(figure, records, looks, 2 * columns)
+        _write_words(figure, records, looks, 2 * columns, _hidden(panels))
         for kind, metadata in (("svg", {"Date": None}), ("png", {})):
             with replacing(out_dir / f"probes.{kind}") as path:
                 figure.savefig(path, format=kind, dpi=200, metadata=metadata)
 
 
-def _as_loss(record: dict) -> dict:
+def as_loss(record: dict) -> dict:
     """The record with its accuracy where `gather` reads what is to be drawn."""
     values = (record[name] for name in MEASURED)
     return record | dict(zip(("nll", "ci_low", "ci_high"), values, strict=True))
 
 
-def _draw(axes, task: str, curves: list, looks: dict[str, tuple[dict, dict]]) -> None:
+def _hidden(panels: dict[str, list]) -> str:
+    """Which curves lie on another one, by task."""
+    told = [
+        f"{protocol.removeprefix(PREFIX)}: {label} with {other}"
+        for protocol, curves in panels.items()
+        for label, other in coinciding(curves, 1.0).items()
+    ]
+    return f" Coinciding: {'; '.join(told)}." if told else ""
 
+
+def _draw(axes, task: str, curves: list, looks: dict[str, tuple[dict, dict]]) -> None:
     lengths = sorted({n for c in curves for n in (*c.lengths, *c.missing)})
     for order, curve in enumerate(curves):
         line, dots = looks[curve.label]
@@ -91,7 +101,7 @@ def _draw(axes, task: str, curves: list, looks: dict[str, tuple[dict, dict]]) ->
             axes.annotate(f"training length {n}", (n, 1), **text, **at)
 
 
-def _write_words(figure, records: list[dict], looks: dict, columns: int) -> None:
+def _write_words(figure, records: list[dict], looks: dict, columns: int, hidden: str) -> None:
     from matplotlib.lines import Line2D
 
     inches = figure.get_figheight()
@@ -117,4 +127,5 @@ def _write_words(figure, records: list[dict], looks: dict, columns: int) -> None
         handlelength=3.2,
     )
     note = "Across: length of the example in tokens. Bands: 95 % intervals, or the range of several seeds."
+    note += hidden
     figure.text(left, 0.14 / inches, note, fontsize=8, color=QUIET)

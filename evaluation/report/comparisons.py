@@ -1,6 +1,7 @@
 """Paired differences between curves, and whether a curve uses the extra context."""
 
 import math
+from collections.abc import Iterable
 
 from evaluation.report.grids import NOTHING, Cell, grid, scale
 from evaluation.report.markup import Markup, breakable, join, tag
@@ -9,7 +10,8 @@ from evaluation.tables import counted, span
 # The difference that is shaded most, in nats: less, and trifles look grave; more, and one outlier
 # pales all others.
 LEAST, MOST = 0.1, 1.0
-FAINTEST = 0.12  # the shade of the smallest difference that is decided
+TRIFLE = 0.01  # nats; what is less is decided perhaps, but not shaded
+FAINTEST = 0.12  # the shade of the smallest difference that is
 
 
 def differences(statistics: list[dict]) -> Markup | None:
@@ -20,9 +22,7 @@ def differences(statistics: list[dict]) -> Markup | None:
     lengths = sorted({row["length"] for row in rows})
     every = dict.fromkeys(name for row in rows for name in (row["a"], row["b"]))
     # One scale for all lengths, so that their tables compare.
-    largest = max(abs(row["difference"]) for row in rows)
-    more = " or more" if largest > MOST else ""
-    largest = min(max(largest, LEAST), MOST)
+    largest, words = _darkest(row["difference"] for row in rows)
     tables = []
     for length in lengths:
         chosen = [row for row in rows if row["length"] == length]
@@ -35,9 +35,7 @@ def differences(statistics: list[dict]) -> Markup | None:
         caption = f"Row minus column at length {length}, nats per token"
         table = join(
             grid(caption, "row − column", labels, body),
-            scale(
-                f"row lower by {largest:.2f}{more}", f"row higher by {largest:.2f}{more}", "both"
-            ),
+            scale(f"row lower by {words}", f"row higher by {words}", "both"),
             tag("p", _facts(chosen), class_="quiet"),
             _absent(f"No figure at length {length}", [n for n in every if n not in labels]),
         )
@@ -76,8 +74,21 @@ def _difference(pairs: dict, a: str, b: str, largest: float) -> Cell:
     if row["verdict"] == "undecided":
         return Cell(_signed(value), small, f"{a} against {b}: undecided", kind="undecided")
     verdict = "lower" if value < 0 else "higher"
-    shade = math.copysign(FAINTEST + (1 - FAINTEST) * min(abs(value) / largest, 1), value)
-    return Cell(_signed(value), small, f"{a} is {verdict} than {b}", shade)
+    return Cell(_signed(value), small, f"{a} is {verdict} than {b}", _shade(value, largest))
+
+
+def _darkest(values: Iterable[float]) -> tuple[float, str]:
+    """The difference that is shaded most, and how the key says it."""
+    largest = max(map(abs, values))
+    bound = min(max(largest, LEAST), MOST)
+    return bound, f"{bound:.2f}{' or more' if largest > MOST else ''}"
+
+
+def _shade(value: float, largest: float) -> float | None:
+    """The shade of a decided difference: by its size, none below `TRIFLE`."""
+    if abs(value) < TRIFLE:
+        return None
+    return math.copysign(FAINTEST + (1 - FAINTEST) * min(abs(value) / largest, 1), value)
 
 
 def contexts(statistics: list[dict]) -> Markup | None:
@@ -88,8 +99,9 @@ def contexts(statistics: list[dict]) -> Markup | None:
     lengths = sorted({row["length"] for row in rows})
     every = dict.fromkeys(row["label"] for row in statistics if row.get("kind") == "curve")
     at = {(row["label"], row["length"]): row for row in rows}
+    largest, words = _darkest(row["gain"] for row in rows)
     body = [
-        (breakable(label), [_context(at.get((label, length))) for length in lengths])
+        (breakable(label), [_context(at.get((label, length)), largest) for length in lengths])
         for label in dict.fromkeys(row["label"] for row in rows)
     ]
     return join(
@@ -99,6 +111,7 @@ def contexts(statistics: list[dict]) -> Markup | None:
             [f"{length}" for length in lengths],
             body,
         ),
+        scale(f"gains {words}", f"loses {words}", "both"),
         tag("p", _facts(rows), class_="quiet"),
         _absent(
             "No figure with more context than the training length",
@@ -112,7 +125,7 @@ def _absent(words: str, labels: list[str]) -> Markup | None:
     return tag("p", f"{words}: {', '.join(labels)}.", class_="quiet") if labels else None
 
 
-def _context(row: dict | None) -> Cell:
+def _context(row: dict | None, largest: float) -> Cell:
     if row is None:
         return NOTHING
     small = _signed(row["gain"])
@@ -120,10 +133,9 @@ def _context(row: dict | None) -> Cell:
         small += f" ({_signed(row['ci_low'])} to {_signed(row['ci_high'])})"
     if row["answer"] == "undecided":
         return Cell("undecided", small, kind="undecided")
-    if row["answer"] == "yes":
-        return Cell("yes", small, shade=-0.55)
-    harmed = row["ci_high"] is not None and row["ci_high"] < 0
-    return Cell(row["answer"], small, shade=0.45 if harmed else None)
+    # "no" is also said where the interval only reaches up to zero
+    decided = row["answer"] == "yes" or (row["ci_high"] is not None and row["ci_high"] < 0)
+    return Cell(row["answer"], small, shade=_shade(-row["gain"], largest) if decided else None)
 
 
 def _facts(rows: list[dict]) -> str:

@@ -1,6 +1,8 @@
 """What attention does at each length: heat maps of layers and heads, and their averages."""
 
-from evaluation.report.grids import NOTHING, Cell, grid, named, scale, shade
+import math
+
+from evaluation.report.grids import NOTHING, Cell, grid, named, scale, shade, shades
 from evaluation.report.markup import Markup, join, tag
 from evaluation.tables import counted, span
 
@@ -76,7 +78,7 @@ def averages(rows: list[dict]) -> Markup:
         known = [value for _, means in body for value in means.values()]
         if not known:
             continue
-        low, high = min(known), max(known)
+        low, high = shades(known, max(map(abs, known)) / 10, math.inf)  # trifles look alike
         cells = [
             (
                 head,

@@ -28,9 +28,8 @@ def grid(
     corner: str | Markup,
     columns: list[str],
     rows: list[tuple[str | Markup, list[Cell]]],
-    **attributes: object,
 ) -> Markup:
-    """A table that scrolls by itself where it is wider than the page; its caption is for all."""
+    """A table of figures; its caption is for all."""
     heads = join(*(tag("th", breakable(column), scope="col") for column in columns))
     body = [
         tag("tr", tag("th", name, scope="row"), *(_cell(cell) for cell in cells))
@@ -42,9 +41,14 @@ def grid(
         tag("thead", tag("tr", tag("th", corner, scope="col"), heads)),
         tag("tbody", *body),
     )
-    return tag(
-        "div", table, class_="scroll", tabindex=0, role="region", aria_label=caption, **attributes
-    )
+    return scrolling(table, caption)
+
+
+def scrolling(table: Markup, label: str) -> Markup:
+    """A table that scrolls by itself where it is wider than the page, and then says so."""
+    cue = tag("p", "Wider than the page: scroll sideways →", class_="cue", aria_hidden="true")
+    box = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
+    return tag("div", cue, box, class_="frame")
 
 
 def named(label: str, small: str, title: str | None = None) -> Markup:

@@ -1,5 +1,6 @@
 """Loss against length, and by position: the data of the plots, and the tables of the same figures."""
 
+from evaluation.captions import coinciding
 from evaluation.report.grids import NOTHING, Cell, grid, named, scale, shade, shades
 from evaluation.report.looks import looks
 from evaluation.report.markup import Markup, join, tag
@@ -28,13 +29,16 @@ def views(records: list[dict], statistics: list[dict]) -> list[dict]:
     for block in _ordered(blocks(records)):
         curves = measured(records, block.protocol, statistics)
         appearance = looks([m.curve.scheme for m in curves])
+        hidden = coinciding([m.curve for m in curves])
         found.append(
             {
                 "name": block.protocol,
                 "reading": READING.get(block.protocol, ""),
                 "facts": facts(block, curves),
                 "trained": sorted(block.train_lengths),
-                "curves": [_plain(m, look) for m, look in zip(curves, appearance, strict=True)],
+                "curves": [
+                    _plain(m, look, hidden) for m, look in zip(curves, appearance, strict=True)
+                ],
             }
         )
     return found
@@ -60,7 +64,7 @@ def _ordered(found: list[Block]) -> list[Block]:
     return sorted(found, key=lambda block: order.get(block.protocol, 1))
 
 
-def _plain(m: Measured, look: dict) -> dict:
+def _plain(m: Measured, look: dict, hidden: dict[str, str]) -> dict:
     known = [p for p in m.points if p.nll is not None]
     note = m.curve.note()
     if any(p.off for p in known):
@@ -68,12 +72,17 @@ def _plain(m: Measured, look: dict) -> dict:
         note = f"off the scale past {max(past)}" if past else "off the scale"
     return {
         "label": m.curve.label,
-        "note": note,
+        "note": legend_note(note, hidden.get(m.curve.label)),
         "trained": m.curve.train_length,
         **look,
         "points": [_point(p) for p in m.points],
         "cropped": _point(m.cropped) if m.cropped else None,
     }
+
+
+def legend_note(note: str, other: str | None) -> str:
+    """What stands below a curve's name: where it ends, and which other one it lies on."""
+    return "; ".join(words for words in (note, other and f"coincides with {other}") if words)
 
 
 def _point(p: Point) -> list:

@@ -4,6 +4,8 @@ import json
 import re
 from html import escape
 
+from evaluation.captions import SEPARATORS
+
 UNCLOSED = ("meta", "input")
 
 
@@ -36,7 +38,7 @@ def join(*content: str | Markup | None) -> Markup:
 
 def breakable(name: str) -> Markup:
     """A long name that may go on in the next line after its commas, colons and the like."""
-    parts = re.split(r"(?<=[,:/|+_])", name)
+    parts = re.split(SEPARATORS, name)
     return Markup("<wbr>".join(escape(part) for part in parts))
 
 

@@ -1,11 +1,9 @@
 """Curves with all that the page tells of each point: interval, seeds, counts, or why there is none."""
 
-import math
 from dataclasses import dataclass
 
+from evaluation.captions import limit
 from evaluation.curves import Curve, gather
-
-OFF_SCALE = math.log(1e6)  # as in the static picture: nats above the lowest that flatten the rest
 
 # what the bounds of a point are
 TEXT = "95 % interval for the text"
@@ -53,7 +51,7 @@ def measured(records: list[dict], protocol: str, statistics: list[dict]) -> list
     kinds = (protocol, "cropped") if protocol == "fixed" else (protocol,)
     records = [r for r in records if r["protocol"] in kinds]
     curves = gather(records, protocol, statistics)
-    lowest = min((min(c.nll) for c in curves if c.nll), default=0.0)
+    top = limit(curves)
     found = []
     for curve in curves:
         mine = [r for r in records if r["scheme"] == curve.scheme and r.get("run") in curve.runs]
@@ -65,9 +63,9 @@ def measured(records: list[dict], protocol: str, statistics: list[dict]) -> list
         points, cropped = [], None
         for (name, length), group in sorted(at.items(), key=lambda item: item[0][1]):
             if name == protocol:
-                points.append(_point(group, length, bands.get(length), lowest))
+                points.append(_point(group, length, bands.get(length), top))
             else:
-                cropped = _point(group, length, None, lowest)
+                cropped = _point(group, length, None, top)
         found.append(Measured(curve, points, cropped))
     return found
 
@@ -79,8 +77,11 @@ def among(curve: Curve) -> str:
     return str(curve.runs[0]).rstrip("/").rsplit("/", 1)[-1]
 
 
-def _point(records: list[dict], length: int, band: tuple | None, lowest: float) -> Point:
-    """`band` is (low, high, what it is) of the curve there; None for cropped context."""
+def _point(records: list[dict], length: int, band: tuple | None, top: float) -> Point:
+    """`band` is (low, high, what it is) of the curve there; None for cropped context.
+
+    From `top` on, a loss is off the scale.
+    """
     bad = next((r for r in records if r["status"] != "ok"), None)
     if bad is not None:
         reason = bad.get("reason") or bad["status"]
@@ -116,7 +117,7 @@ def _point(records: list[dict], length: int, band: tuple | None, lowest: float) 
         interval,
         bits / first["nll"] if bits is not None and first["nll"] else None,
         ", ".join(facts),
-        nll > min(lowest + OFF_SCALE, 650.0),
+        nll >= top,
     )
 
 

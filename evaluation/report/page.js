@@ -28,6 +28,26 @@ for (const select of document.querySelectorAll("select[data-choose]")) {
   show();
 }
 
+// A table that is wider than its place says so, and is shaded on the side where it goes on.
+for (const box of document.querySelectorAll(".scroll")) {
+  const mark = () => {
+    const rest = box.scrollWidth - box.clientWidth;
+    box.parentElement.classList.toggle("wide", rest > 1);
+    box.parentElement.classList.toggle("more", rest - box.scrollLeft > 1);
+  };
+  box.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(box);
+}
+// A legend with more curves than have room fades out where it goes on.
+for (const box of document.querySelectorAll(".legend")) {
+  const mark = () => {
+    const rest = box.scrollHeight - box.clientHeight - box.scrollTop;
+    box.classList.toggle("more", rest > 1);
+  };
+  box.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(box);
+}
+
 function drawAll() {
   for (const plot of drawn) plot.draw();
 }

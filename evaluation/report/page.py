@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from evaluation.curves import gather
 from evaluation.plots import plot_curves
 from evaluation.records import read_records, replacing
 from evaluation.report import diagnostics, losses, probes, sections
@@ -78,9 +79,14 @@ def _script(name: str) -> str:
 
 
 def _summary(records: list[dict]) -> str:
-    counts = [counted([len({r.get(k) for r in records})], k) for k in ("scheme", "run")]
+    protocols = {r["protocol"] for r in records} - {"cropped"}
+    labels = {curve.label for name in protocols for curve in gather(records, name)}
+    # options and the run it is read from make another curve, and no other scheme
+    schemes = {re.sub(r":[^+|]*", "", str(r.get("scheme"))) for r in records}
     parts = [
-        *counts,
+        counted([len(labels)], "curve"),
+        counted([len(schemes)], "scheme"),
+        counted([len({r.get("run") for r in records})], "run"),
         f"lengths {span(r['length'] for r in records if r['protocol'] != 'position')}",
     ]
     trained = {r.get("train_length") for r in records} - {None}

@@ -1,8 +1,11 @@
 """Probes: how many answers are wholly right, by length, and by depth where a task has one."""
 
+from evaluation.captions import coinciding
 from evaluation.curves import Curve, gather
+from evaluation.probe_plot import as_loss
 from evaluation.report.grids import NOTHING, Cell, grid, named, scale
 from evaluation.report.looks import looks
+from evaluation.report.losses import legend_note
 from evaluation.report.markup import Markup, join, tag
 from evaluation.report.measured import among
 from evaluation.tables import MARKS, counted
@@ -21,13 +24,14 @@ def views(records: list[dict]) -> list[dict]:
     for task in tasks(records):
         curves = _curves(records, task)
         appearance = looks([curve.scheme for curve in curves])
-        plain = []
+        shares = gather([as_loss(r) for r in records if r["protocol"] == task], task)
+        plain, hidden = [], coinciding(shares, 1.0)
         for curve, look in zip(curves, appearance, strict=True):
             points = _points(records, task, curve)
             plain.append(
                 {
                     "label": curve.label,
-                    "note": curve.note(),
+                    "note": legend_note(curve.note(), hidden.get(curve.label)),
                     "trained": curve.train_length,
                     **look,
                     "points": [_plain(n, point) for n, point in points.items()],

@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+from evaluation.report.grids import scrolling
 from evaluation.report.markup import Markup, breakable, join, tag
 from evaluation.tables import troubles
 
 FIELDS = ("seed", "step", "train_length", "config_hash")
-HEADS = ("run", "trained as", "seed", "step", "training length", "config hash", "revision")
+HEADS = (
+    *("run", "trained as", "started from", "seed", "step", "training length", "config hash"),
+    "revision",
+)
 
 
 def runs(records: list[dict]) -> Markup:
@@ -19,7 +23,7 @@ def runs(records: list[dict]) -> Markup:
         config = configs[run] or {}
         provenance = config.get("provenance") or {}
         revision = str(provenance.get("git_revision") or "–")
-        about = [config.get("position"), *values, revision[:12]]
+        about = [config.get("position"), _origin(configs[run]), *values, revision[:12]]
         cells = [tag("td", "–" if v is None else _text(v)) for v in about]
         body.append(tag("tr", tag("th", breakable(str(run)), scope="row"), *cells))
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in HEADS)))
@@ -43,7 +47,7 @@ def runs(records: list[dict]) -> Markup:
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     told = f"Not readable when this page was made: config.json of {', '.join(missing[:3])}{more}."
     return join(
-        tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Runs"),
+        scrolling(table, "Runs"),
         _differing(known),
         tag("details", tag("summary", "The whole configuration of each run"), *whole)
         if whole
@@ -81,7 +85,7 @@ def _differing(configs: dict) -> Markup | None:
         return None
     skipped = ("provenance", "corpus", "tokenizer", "config_hash", "train_length", "parent")
     flat = {
-        run: dict(_leaves({k: v for k, v in config.items() if k not in skipped})) | _parent(config)
+        run: dict(_leaves({k: v for k, v in config.items() if k not in skipped}))
         for run, config in configs.items()
     }
     names = list(dict.fromkeys(name for settings in flat.values() for name in settings))
@@ -100,14 +104,18 @@ def _differing(configs: dict) -> Markup | None:
     ]
     head = tag("tr", *(tag("th", name, scope="col") for name in ("run", *differing)))
     caption = "Settings in which the runs differ; all others are the same"
-    table = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
-    return tag("div", table, class_="scroll words", tabindex=0, role="region", aria_label=caption)
+    rows = tag("thead", head), tag("tbody", *body)
+    return scrolling(tag("table", tag("caption", caption), *rows, class_="words"), caption)
 
 
-def _parent(config: dict) -> dict[str, str]:
-    """Where the run's weights came from."""
-    origin = config.get("parent") or {}
-    return {"init_from": f"{origin['run']} at step {origin['step']}" if "run" in origin else "–"}
+def _origin(config: dict | None) -> str | None:
+    """Where the run's weights came from; None where that cannot be read."""
+    if config is None:
+        return None
+    parent = config.get("parent")
+    if not isinstance(parent, dict):
+        return "random weights"
+    return f"{parent.get('run')} at step {parent.get('step')}, {_text(parent.get('position'))}"
 
 
 def _leaves(value: object, name: str = "") -> list[tuple[str, object]]:

@@ -68,7 +68,7 @@ function segments(legend, name, choices, chosen, onchange) {
 
 // A long name that may go on in the next line after its commas, colons and the like.
 function breakable(name) {
-  const parts = name.split(/(?<=[,:/|+_])/);
+  const parts = name.split(/(?<=[,:/|+ ])/);
   return parts.flatMap((part, k) => (k ? [element("wbr"), part] : [part]));
 }
 

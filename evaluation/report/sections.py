@@ -78,12 +78,13 @@ def differences(statistics: list[dict]) -> Section | None:
         return None
     words = (
         "Differences are taken target by target, so what makes a text hard for all cancels. Shaded: "
-        "the 95 % interval leaves out zero. Blue is better, orange worse."
+        "the 95 % interval leaves out zero, and the difference is 0.01 nats or more; the larger it "
+        "is, the darker. Blue is better, orange worse."
     )
     extra = (
         "Yes: the loss falls when the model may look beyond its training length, on the same "
-        "targets. No: nothing is gained; orange: the longer context even harms. Undecided: the "
-        "interval holds both."
+        "targets. No: nothing is gained. Undecided: the interval holds both. Blue, it helps, orange, "
+        "it harms: by 0.01 nats or more, and the more, the darker."
     )
     body = join(
         tag("p", words) if pairs else None,

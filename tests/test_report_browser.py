@@ -267,6 +267,54 @@ def test_a_phone_scrolls_down_only(chromium, page, hostile, tmp_path):
         assert 300 <= plot <= 340
 
 
+@pytest.mark.parametrize("width", [1400, 400])
+def test_tables_say_where_they_go_on_and_names_stay_whole(chromium, tmp_path, width):
+    """At its right end a table no longer says so; one that fits never does."""
+    from evaluation.report import write_report
+
+    page = wide_page(tmp_path, write_report)
+    with opened(chromium, page, size=(width, 900)) as driver:
+        frames = driver.execute_script(
+            "return [...document.querySelectorAll('.frame')].map((f) => {"
+            "  const box = f.querySelector('.scroll'), cue = f.querySelector('.cue');"
+            "  const wide = box.scrollWidth > box.clientWidth, before = cue.offsetHeight > 0;"
+            "  box.scrollLeft = 1e5; return [wide, before]; })"
+        )
+        shown = [pair for pair in frames if pair[0] or pair[1]]
+        assert shown and all(wide == cue for wide, cue in frames)
+        ended = "[...document.querySelectorAll('.frame')].filter((f) => f.matches('.more')).length"
+        assert waited(driver, ended, 0) == 0
+        back = "for (const b of document.querySelectorAll('.scroll')) b.scrollLeft = 0"
+        driver.execute_script(back)
+        assert waited(driver, ended, len(shown)) == len(shown)
+        faded = "document.querySelector('.legend').matches('.more')"
+        assert waited(driver, faded, width == 1400) is (width == 1400)
+        # the lines of a name: the rectangles of its unbreakable parts are one each
+        broken = driver.execute_script(
+            "const found = [];"
+            "for (const at of document.querySelectorAll('th[scope=row], .legend label > span'))"
+            "  for (const node of at.childNodes) if (node.nodeType === 3) {"
+            "    const range = document.createRange(); range.selectNodeContents(node);"
+            "    const lines = new Set([...range.getClientRects()].map((r) => Math.round(r.top)));"
+            "    if (lines.size > 1) found.push(node.textContent); }"
+            "return found"
+        )
+        assert broken == []
+
+
+def wide_page(folder, write_report):
+    """More curves than a page has room for, with long names."""
+    names = [f"yarn:factor={n},original_length=128" for n in range(2, 16)]
+    about = {"seeds": 1, "targets": 9, "clusters": "9 windows", "ci_low": 0.5, "ci_high": 1.5}
+    row = about | {"kind": "difference", "difference": 1.0, "verdict": "higher", "length": 64}
+    pairs = [row | {"a": a, "b": b} for k, a in enumerate(names) for b in names[k + 1 :]]
+    samples.write_lines(folder / "statistics.jsonl", pairs)
+    lengths = [64 * 2**k for k in range(9)]
+    records = [samples.record(s, n, 2 + k / 9) for k, s in enumerate(names) for n in lengths]
+    write_report(records, folder)
+    return folder / "report.html"
+
+
 def hostile_page(folder):
     from evaluation.report import write_report
 

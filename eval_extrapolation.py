@@ -225,7 +225,7 @@ def read_documents(run) -> list:
         texts = data.read_text_documents(TEXT.value, run.config.data.text_column)
         return [run.tokenizer.encode(text) for _, text in texts]
     corpus = data.prepare(run.config.data)
-    if corpus.meta["key"] != run.record["corpus"]["key"]:
+    if not corpus.is_text_of(run.record["corpus"]):
         raise ValueError(
             f"data.source={run.config.data.source} is no longer the text that {run.workdir} was trained on, so its "
             "test documents may have been seen in training; give --text"

@@ -6,6 +6,9 @@
 Text is bytes throughout: nothing decodes, normalises or strips it. `documents` are the units that
 are kept apart: a play, a file, a row. Every document is followed by exactly one separator in the
 token stream.
+
+A file that is named is the one that is read (find.py), what is no text is refused (binary.py), and
+token files are used only as they were written, to the bit (corpus.py, token_file.py, cache.py).
 """
 
 from data.batches import Batches, batch_hash

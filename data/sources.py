@@ -8,7 +8,8 @@ from pathlib import Path
 
 from data import hub, shakespeare, synthetic
 from data.config import DataConfig
-from data.files import file_documents, find_files, hash_files
+from data.files import file_documents
+from data.find import find_files, hash_files
 
 
 @dataclasses.dataclass(frozen=True)

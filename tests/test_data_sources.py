@@ -75,7 +75,7 @@ def test_home_is_expanded(tmp_path, monkeypatch):
 def test_file_errors(tmp_path):
     with pytest.raises(ValueError, match='no file matches ".*nothing"'):
         read_text_documents(f"{tmp_path}/nothing", "text")
-    with pytest.raises(ValueError, match="holds no .txt, .jsonl, .parquet file"):
+    with pytest.raises(ValueError, match="holds no .txt, .jsonl, .ndjson, .parquet file"):
         read_text_documents(str(tmp_path), "text")
     (tmp_path / "a.txt.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(ValueError, match="is not text; give txt, jsonl or parquet"):

@@ -258,7 +258,7 @@ def test_a_mistake_is_one_line_before_anything_is_evaluated(runs, tmp_path, word
 
 
 def test_other_text_can_be_scored(runs, tmp_path):
-    (tmp_path / "a.txt").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "a.txt").write_bytes(bytes(range(1, 256)) * 4 + b"four")
     words = [f"--runs={runs}/rope", f"--out={tmp_path}/out", f"--text={tmp_path}/a.txt"]
     status, _, stderr = command("eval_extrapolation.py", *words, "--lengths=32", "--stride=64")
     assert status == 0, stderr

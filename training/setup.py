@@ -92,7 +92,7 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
             raise ValueError(
                 f"{workdir} was trained with another tokenizer than {config.data} gives now"
             )
-        if earlier and earlier["corpus"]["key"] != corpus.meta["key"]:
+        if earlier and not corpus.is_text_of(earlier["corpus"]):
             raise ValueError(
                 f"the text of data.source={config.data.source} is not what {workdir} was trained on"
             )

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,7 +233,7 @@ class _Spool:
         digest = hashlib.sha256()
         position = 0
         with open(path, "wb") as file, contextlib.closing(source.documents()) as documents:
-            for name, text in itertools.islice(documents, limit or None):
+            for name, text in itertools.islice(documents, min(limit, sys.maxsize) or None):
                 file.write(text)
                 digest.update(f"{len(text)}:".encode())
                 digest.update(text)

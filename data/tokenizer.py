@@ -19,6 +19,7 @@ import numpy as np
 BYTE_SPECIFICATION = b"byte: ids 0..255 are the bytes, 256 is the separator"
 BYTE_PIECE = 1 << 22  # bytes encoded at a time: bounds memory on one huge document
 BPE_PIECE = 1 << 16
+LARGEST = 1 << 20  # vocabulary; the library ends the process where memory for one is lacking
 BPE_PIECES = 64  # pieces given to the library at a time
 
 _SPACE = r" \t\r\n\x0b\x0c"
@@ -36,10 +37,11 @@ def check_tokenizer_name(name: str) -> int:
     if name == "byte":
         return 257
     kind, _, size = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind == "bpe" and size.isascii() and size.isdigit() and int(size) >= 257:
-        return int(size)
+    if kind == "bpe" and size.isascii() and size.isdigit() and len(size) <= len(str(LARGEST)):
+        if 257 <= int(size) <= LARGEST:
+            return int(size)
     raise ValueError(
-        f'data.tokenizer={name!r} should be "byte" or "bpe:SIZE" with SIZE 257 or more'
+        f'data.tokenizer={name!r} should be "byte" or "bpe:SIZE" with SIZE 257 or more, {LARGEST} at most'
     )
 
 
@@ -116,7 +118,10 @@ class BPETokenizer(Tokenizer):
         self.separator = self.vocab_size - 1
         self._text = text
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self._bpe = tokenizers.Tokenizer.from_str(text)
+        try:
+            self._bpe = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"{name}: its saved file is no tokenizer: {error}") from None
         ids = {index: token for token, index in self._bpe.get_vocab().items()}
         if sorted(ids) != list(range(self.separator)):
             raise ValueError(
@@ -176,6 +181,8 @@ def load_tokenizer(identity: dict, path: str | Path | None = None) -> Tokenizer:
 
     ValueError when the file is missing or is not the one of the identity.
     """
+    if not isinstance(identity, dict) or not {"name", "sha256"} <= set(identity):
+        raise ValueError(f"no tokenizer is known by {json.dumps(identity)}")
     if identity["name"] == "byte":
         tokenizer = ByteTokenizer()
     else:
@@ -193,10 +200,9 @@ def load_tokenizer(identity: dict, path: str | Path | None = None) -> Tokenizer:
                 f"the run was trained with {identity['sha256']}"
             )
         tokenizer = BPETokenizer(identity["name"], content.decode())
-    if tokenizer.identity() != dict(identity):
+    if tokenizer.identity() != identity:
         raise ValueError(
-            f"tokenizer mismatch: {json.dumps(tokenizer.identity())} "
-            f"is not {json.dumps(dict(identity))}"
+            f"tokenizer mismatch: {json.dumps(tokenizer.identity())} is not {json.dumps(identity)}"
         )
     return tokenizer
 

@@ -8,7 +8,7 @@ import pytest
 import data.tokenizer
 from data import load_tokenizer
 from data.token_file import id_dtype, open_token_file, write_token_file
-from data.tokenizer import BPE_PIECE, ByteTokenizer, train_bpe
+from data.tokenizer import BPE_PIECE, ByteTokenizer, check_tokenizer_name, train_bpe
 
 PROSE = b"".join(b"the %d old sailors saw %d ships at sea\r\n" % (i, i * i) for i in range(3000))
 HARD = [
@@ -114,6 +114,30 @@ def test_load_refuses_another_tokenizer(bpe, tmp_path):
         load_tokenizer(bpe.identity())
     with pytest.raises(ValueError, match="mismatch"):
         load_tokenizer(ByteTokenizer().identity() | {"separator": 0})
+
+
+@pytest.mark.parametrize("identity", [None, [], {}, {"name": "byte"}, {"sha256": "0"}])
+def test_an_identity_that_lacks_something_is_refused(identity):
+    with pytest.raises(ValueError, match="no tokenizer is known by"):
+        load_tokenizer(identity)
+
+
+@pytest.mark.parametrize("content", ["junk", "{}", "[" * 10000, '{"model": {"type": "BPE"}}'])
+def test_a_saved_file_that_is_no_tokenizer_is_refused(bpe, tmp_path, content):
+    (tmp_path / "t.json").write_text(content)
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    with pytest.raises(ValueError, match="bpe:400: its saved file is no tokenizer"):
+        load_tokenizer(bpe.identity() | {"sha256": sha256}, tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(
+    "size", ["256", "1048577", "4000000000", "9" * 5000, "", "-300", "3e3", "٣٠٠"]
+)
+def test_a_vocabulary_is_bounded(size):
+    """The library ends the process where the memory that it takes beforehand is lacking."""
+    with pytest.raises(ValueError, match="data.tokenizer=.* 257 or more, 1048576 at most"):
+        check_tokenizer_name(f"bpe:{size}")
+    assert check_tokenizer_name("bpe:257") == 257 and check_tokenizer_name("bpe:1048576") == 1 << 20
 
 
 def test_too_little_text_for_the_vocabulary():

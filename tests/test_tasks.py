@@ -196,10 +196,12 @@ def test_batches_of_a_task_count_its_answers(tmp_path):
     [
         ("adding", 'unknown task "adding"; give periodic, random, copy, passkey, recall, reverse'),
         ("periodic:64", 'unknown task "periodic"'),
-        ("copy:3", 'the length "3" of task copy should be 4 or more tokens'),
+        ("copy:3", 'the length "3" of task copy should be 4 to 1048576 tokens'),
         ("copy:", 'the length "" of task copy'),
         ("recall:400", "should be 8 to 331 tokens"),
-        ("passkey:22", "should be 23 or more"),
+        ("passkey:22", "should be 23 to 1048576"),
+        ("copy:1048577", "should be 4 to 1048576"),
+        ("copy:" + "9" * 5000, "should be 4 to 1048576"),
         ("passkey:1e3", 'the length "1e3"'),
     ],
 )

@@ -39,7 +39,8 @@ def main() -> int:
         job.checkpoints.close()
         say(f"{job.workdir} is at step {job.step}, and {last} are asked for: nothing to do")
         return 0
-    job.save_config()
+    with command.reporting():  # the disk may be full, or only for reading
+        job.save_config()
     say(setup.summary(job))
     if job.step:
         say(f"continuing after step {job.step}")
@@ -64,9 +65,12 @@ def train(job, last: int) -> int:
     rows = mesh.batch_rows(job.mesh, c.batch_size)
     vote = hosts.StopVote(job.mesh)
     state = job.state
-    # In this order: a signal must not cut short the wait for the last checkpoint.
-    with loop.Interrupts() as interrupts, contextlib.closing(loop.Recorder(job, last)) as recorder:
-        try:
+    try:
+        # In this order: a signal must not cut short the wait for the last checkpoint.
+        with (
+            loop.Interrupts() as interrupts,
+            contextlib.closing(loop.Recorder(job, last)) as recorder,
+        ):
             for done in range(job.step + 1, last + 1):
                 read = functools.partial(job.batches.batch, done - 1)
                 batch = mesh.put_batch(job.mesh, mesh.read_rows(rows, read))
@@ -82,9 +86,9 @@ def train(job, last: int) -> int:
                         recorder.checkpoint(done, state, valid_loss)
                 if stopping:
                     break
-        except loop.NonFinite as error:
-            say(f"train.py: {error}", file=sys.stderr)
-            return 1
+    except (loop.NonFinite, loop.Unwritten) as error:
+        say(f"train.py: {error}", file=sys.stderr)
+        return 1
     if interrupted and done < last:
         signal = interrupts.received or "a signal to another process"
         say(f"{signal}: stopped after step {done} with a checkpoint; start again to continue")

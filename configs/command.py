@@ -4,13 +4,16 @@ may fail, and reporting a user's mistake in one line."""
 import contextlib
 import errno
 import hashlib
+import logging
 import os
 import platform
 import sys
 import tempfile
+import threading
 import warnings
 
-from absl import app, flags, logging
+from absl import app, flags
+from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from configs import streams
@@ -46,6 +49,9 @@ def compiled_folder() -> str:
     return os.path.join(folder, f"{platform.machine()}-{kind}")
 
 
+TRACEBACK = "LENGTHWISE_TRACEBACK"
+
+
 def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
     streams.protect()
@@ -53,8 +59,11 @@ def run(main) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled_folder())
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # small ones add up
     app.define_help_flags()
-    logging.set_verbosity(logging.FATAL)  # orbax tells of its every step; what fails is raised too
+    # Orbax tells of its every step, and of a failure in every thread; what fails is raised too.
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.formatwarning = lambda message, *where, **more: f"warning: {message}\n"
+    sys.unraisablehook = unraisable
     with reporting():
         for word in sys.argv[1:]:  # ml_collections says this at length, and late
             file = word.partition("=")[2].partition(":")[0]
@@ -78,6 +87,12 @@ def run(main) -> None:
         name = os.path.basename(sys.argv[0])
         print(f"{name}: not all that was printed arrived ({lost.strerror})", file=sys.stderr)
     sys.exit(status)
+
+
+def unraisable(error) -> None:
+    """Python's own report, but for threads of tensorstore: what fails there is raised elsewhere too."""
+    if threading.current_thread() is threading.main_thread() or os.environ.get(TRACEBACK):
+        sys.__unraisablehook__(error)
 
 
 def require(**given) -> None:
@@ -138,7 +153,7 @@ def reporting():
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except (ValueError, OSError) as error:
-        if os.environ.get("LENGTHWISE_TRACEBACK"):
+        if os.environ.get(TRACEBACK):
             raise
         name = os.path.basename(sys.argv[0])
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)

@@ -112,6 +112,7 @@ def test_what_prints_its_result_fails_where_that_is_lost():
 
 def test_a_training_goes_on_without_its_streams(tmp_path, monkeypatch):
     import test_loop
+
     import train
     from training import checkpoint
 

@@ -125,6 +125,10 @@ class Checkpoints:
             raise ValueError(nothing_readable(self.folder))
         return None
 
+    def check(self) -> None:
+        """Raise what went wrong in the background, without waiting for it."""
+        self.manager.check_for_errors()
+
     def wait(self) -> None:
         """Until everything saved so far is on disk."""
         self.manager.wait_until_finished()

@@ -1,15 +1,21 @@
 """What stands around the train step: signals, the metrics of each step one step late, the progress line."""
 
+import contextlib
+import errno
 import math
+import os
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 from tqdm import tqdm
 
 import data
-from training import flops, hosts
+from training import checkpoint, flops, hosts, lock
 from training.metrics import MetricsLog
 from training.setup import Job
 
@@ -18,8 +24,38 @@ class NonFinite(RuntimeError):
     """A loss or an update is not a finite number; nothing of that step may be saved."""
 
 
+class Unwritten(RuntimeError):
+    """The workdir cannot be written to; one line for a person."""
+
+
+@contextlib.contextmanager
+def writing(workdir: Path) -> Iterator[None]:
+    """Around what writes to the workdir: Unwritten for whatever the file system, orbax or tensorstore says."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        text = " ".join(str(error).split())
+        known = (os.strerror(n) for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS))
+        reason = next((words for words in known if words in text), text[:200])
+        disk = next(p for p in (workdir, *workdir.parents) if p.is_mount() or p == p.parent)
+        free = shutil.disk_usage(disk).free
+        steps = [int(folder.name) for folder in checkpoint.step_folders(workdir)]
+        newest = f"the newest checkpoint is of step {max(steps)}" if steps else "no checkpoint yet"
+        raise Unwritten(
+            f"{workdir} cannot be written: {reason} (disk {disk}, {free // 1024:,} KiB free); "
+            f"{newest}; make room and start again to continue"
+        ) from error
+
+
+# Schedulers signal a job's processes one by one and as a group, so that one request comes twice.
+REPEAT_SECONDS = 5
+
+
 class Interrupts:
-    """While active, the first SIGINT or SIGTERM is noted instead of ending the process; a second one ends it."""
+    """While active, the first SIGINT or SIGTERM is noted instead of ending the process.
+
+    Later ones mean the first again for REPEAT_SECONDS; after that, one ends the process.
+    """
 
     def __init__(self):
         self.received: str | None = None
@@ -29,9 +65,14 @@ class Interrupts:
         return self
 
     def note(self, number: int, frame) -> None:
-        self.received = signal.Signals(number).name
-        for s, handler in self.old.items():
-            signal.signal(s, handler)
+        if self.received is None:
+            self.received, self.since = signal.Signals(number).name, time.monotonic()
+            line = f"{self.received}: saving a checkpoint; send the signal again to abandon it\n"
+            with contextlib.suppress(OSError):  # not print, which this may have interrupted
+                os.write(2, line.encode())
+        elif time.monotonic() - self.since >= REPEAT_SECONDS:
+            self.__exit__()
+            signal.raise_signal(number)
 
     def __exit__(self, *error) -> None:
         for s, handler in self.old.items():
@@ -46,11 +87,13 @@ class Recorder:
         self.config = job.config.train
         self.last = last
         self.pending: tuple[int, dict] | None = None
-        self.elapsed, self.steps, self.mark = 0.0, 0, None
+        self.elapsed, self.steps = 0.0, 0
+        self.mark: float | None = None  # when the step in progress had the device for itself
         self.chief = hosts.is_chief()
         self.flops = flops.per_token(job.model_config, job.state["params"])
         self.peak = flops.peak(job.mesh, job.model_config.dtype)
-        self.log = MetricsLog(job.workdir, job.step) if self.chief else None
+        with writing(job.workdir):
+            self.log = MetricsLog(job.workdir, job.step) if self.chief else None
         quiet = not (self.chief and sys.stderr.isatty())
         self.bar = tqdm(
             total=last, initial=job.step, disable=quiet, unit="step", dynamic_ncols=True
@@ -68,7 +111,7 @@ class Recorder:
         (step, metrics), self.pending = self.pending, None
         values = {name: float(value) for name, value in jax.device_get(metrics).items()}
         now = time.perf_counter()
-        if self.mark is not None:  # not the first step since a pause, which may compile
+        if self.mark is not None:  # not the first step of all, which compiles
             self.elapsed, self.steps = self.elapsed + now - self.mark, self.steps + 1
         self.mark = now
         if not values.pop("finite"):
@@ -95,7 +138,9 @@ class Recorder:
                 "utilization": achieved / self.peak if achieved and self.peak else None,
                 "batch_hash": data.batch_hash(whole_batch),
             }
-            self.log.write(step, values)
+            with writing(self.job.workdir):
+                self.log.write(step, values)
+                self.job.checkpoints.check()
         rate = f"{speed:,.0f}" if speed else "-"
         if self.bar.disable:
             left = (self.last - step) * batch_tokens / speed if speed else math.nan
@@ -109,17 +154,24 @@ class Recorder:
         if not math.isfinite(loss):
             raise NonFinite(f"non-finite validation loss at step {step}")
         if self.log:
-            self.log.write(step, {"valid_loss": loss})
+            with writing(self.job.workdir):
+                self.log.write(step, {"valid_loss": loss})
         self.say(f"step {step}/{self.last}  valid_loss {loss:.4f}")
-        self.mark = None
+        self.resumed()
         return loss
 
     def checkpoint(self, step: int, state, valid_loss: float) -> None:
         """Save in the background, the metrics up to here on disk first."""
-        if self.log:
-            self.log.flush()
-        self.job.checkpoints.save(state, step, valid_loss)
-        self.mark = None
+        with writing(self.job.workdir):
+            if self.log:
+                self.log.flush()
+            self.job.checkpoints.save(state, step, valid_loss)
+        self.resumed()
+
+    def resumed(self) -> None:
+        """A pause is over: the next step's time counts from here."""
+        if self.mark is not None:
+            self.mark = time.perf_counter()
 
     def say(self, line: str) -> None:
         """A line of its own, above the progress bar where there is one."""
@@ -127,8 +179,10 @@ class Recorder:
             self.bar.write(line) if not self.bar.disable else print(line, flush=True)
 
     def close(self) -> None:
-        """Await the checkpoints and close the files."""
-        self.bar.close()
-        self.job.checkpoints.close()
-        if self.log:
-            self.log.close()
+        """Await the checkpoints, close the files and let go of the workdir, each whatever became of the others."""
+        with writing(self.job.workdir), contextlib.ExitStack() as stack:
+            stack.callback(lock.release, self.job.workdir)
+            if self.log:
+                stack.callback(self.log.close)
+            stack.callback(self.job.checkpoints.close)
+            stack.callback(self.bar.close)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -15,7 +14,7 @@ from jax.sharding import Mesh
 
 import data
 import models
-from training import checkpoint, hosts, mesh, parent
+from training import checkpoint, durable, hosts, lock, mesh, parent
 from training.config import RunConfig, flat
 from training.step import State, init_state, make_eval_step
 
@@ -49,16 +48,19 @@ class Job:
     def save_config(self) -> None:
         """Write config.json, and the tokenizer's merges where it has any."""
         if hosts.is_chief():
-            self.corpus.tokenizer.save(self.workdir / "tokenizer.json")
-            part = self.workdir / "config.json.part"
-            part.write_text(json.dumps(self.record, indent=2) + "\n")
-            os.replace(part, self.workdir / "config.json")
+            part = self.workdir / "tokenizer.json.part"
+            self.corpus.tokenizer.save(part)
+            durable.replace(self.workdir / "tokenizer.json", part.read_bytes())
+            text = json.dumps(self.record, indent=2) + "\n"
+            durable.replace(self.workdir / "config.json", text.encode())
 
 
 def prepare(given, workdir: Path, init_from: str | None) -> Job:
     """The job that a ConfigDict describes in this workdir. ValueError or OSError says what is wrong, in one line."""
     with hosts.together():
         workdir = checkpoint.absolute(workdir)
+        if hosts.is_chief() and workdir.is_dir():
+            lock.take(workdir)
         config = RunConfig.from_config(given)
         earlier = None
         if (workdir / "config.json").exists():
@@ -110,6 +112,11 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     model = models.build(model_config, config.seed)
     graph, params = models.split(model)
     workdir.mkdir(parents=True, exist_ok=True)
+    with hosts.together():
+        if hosts.is_chief():
+            lock.take(workdir)
+        if not earlier and (workdir / "config.json").exists():
+            raise ValueError(f"another run was begun in {workdir} just now; name another workdir")
     checkpoints = checkpoint.Checkpoints(workdir, train.keep)
     fresh = init_state(params, config)
     sharding = mesh.state_sharding(devices, fresh)
@@ -253,6 +260,6 @@ def summary(job: Job) -> str:
             f"({job.corpus.tokenizer.name}, {job.corpus.tokenizer.vocab_size} ids)",
             f"step        {c.train.batch_size} windows of {c.train.length} = "
             f"{c.train.batch_size * c.train.length:,} tokens; {c.train.steps:,} steps = "
-            f"{c.train.steps * c.train.batch_size / job.batches.windows_per_epoch:.2f} epochs",
+            f"{c.train.steps * c.train.batch_size / job.batches.windows_per_epoch:.3g} epochs",
         ]
     )

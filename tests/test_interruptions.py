@@ -1,0 +1,339 @@
+"""What may happen to a training from outside: a second one in its workdir, repeated signals, a full disk."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import test_loop
+
+import train
+from configs import command
+from training import checkpoint, durable, lock, loop, metrics, setup, step
+
+ROOT = Path(__file__).parent.parent
+
+
+def prepared(tmp_path, **settings):
+    """A small run about to train, begun as train.py does."""
+    job = test_loop.prepared(tmp_path, **settings)
+    job.save_config()
+    return job
+
+
+HOLD = "import sys, pathlib; from training import lock; lock.take(pathlib.Path(sys.argv[1])); "
+HOLD += "print('held', flush=True); sys.stdin.read()"
+
+
+@contextlib.contextmanager
+def holder(workdir):
+    """Another process that holds the lock of a workdir."""
+    words = [sys.executable, "-c", HOLD, workdir]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_training_in_a_workdir_is_refused_and_a_dead_ones_lock_is_not_in_the_way(tmp_path):
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    with holder(workdir) as other:
+        before = sorted(workdir.rglob("*"))
+        with pytest.raises(ValueError) as refused:
+            prepared(tmp_path)
+        assert f"process {other.pid} on {os.uname().nodename}, since 20" in str(refused.value)
+        assert f"{workdir} is in use by another training" in str(refused.value)
+        assert sorted(workdir.rglob("*")) == before
+        other.kill()
+        other.wait()
+        assert str(other.pid) in (workdir / "lock").read_text()
+    job = prepared(tmp_path, steps=1, warmup_steps=1)
+    assert f"process {os.getpid()} on " in (workdir / "lock").read_text()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, workdir], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as second:
+        assert f"process {os.getpid()} on" in second.stderr.read()
+    job.checkpoints.close()
+    job = prepared(tmp_path, steps=1, warmup_steps=1)  # the same process may begin again
+    assert train.train(job, 1) == 0
+    with holder(workdir):  # and lets go at the end
+        pass
+
+
+def test_broken_checkpoints_are_left_alone_while_another_trains(tmp_path):
+    broken = tmp_path / "run" / "checkpoints" / "4" / "metrics"
+    broken.mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text("{")
+    with holder(tmp_path / "run"), pytest.raises(ValueError, match="is in use"):
+        prepared(tmp_path)
+    assert broken.is_dir()
+
+
+def test_a_run_begun_by_another_in_the_meantime_is_not_written_over(tmp_path, monkeypatch):
+    def begun(workdir):
+        (workdir / "config.json").write_text("{}")
+
+    monkeypatch.setattr(lock, "take", begun)
+    with pytest.raises(ValueError, match="another run was begun in .*/run just now"):
+        prepared(tmp_path)
+    assert (tmp_path / "run" / "config.json").read_text() == "{}"
+
+
+def test_processes_of_one_run_share_its_lock(tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(lock, "take", taken.append)
+    monkeypatch.setattr(setup.hosts, "is_chief", lambda: False)
+    prepared(tmp_path)
+    assert taken == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, number):
+    def none(file, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.warns(UserWarning, match=f"without locks .{os.strerror(number)}"):
+        lock.take(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_needs_no_lock(tmp_path, monkeypatch):
+    def refuse(number):
+        def opened(path, *how):
+            raise OSError(number, os.strerror(number), str(path))
+
+        return opened
+
+    for number in (errno.EROFS, errno.EACCES):
+        monkeypatch.setattr(lock.os, "open", refuse(number))
+        assert lock.take(tmp_path) is None
+    monkeypatch.setattr(lock.os, "open", refuse(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        lock.take(tmp_path)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_request(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    ended = []
+    old = {s: signal.signal(s, lambda n, frame: ended.append(n)) for s in loop_signals()}
+    try:
+        with loop.Interrupts() as interrupts:
+            assert interrupts.received is None
+            for later, number in ((0, signal.SIGTERM), (0.1, signal.SIGINT), (4.9, signal.SIGTERM)):
+                now[0] = 100 + later
+                signal.raise_signal(number)
+                assert interrupts.received == "SIGTERM" and not ended
+            now[0] = 105
+            signal.raise_signal(signal.SIGINT)
+            assert ended == [signal.SIGINT]
+            signal.raise_signal(signal.SIGTERM)
+            assert ended == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        for s, handler in old.items():
+            signal.signal(s, handler)
+
+
+def loop_signals():
+    return (signal.SIGINT, signal.SIGTERM)
+
+
+def test_a_signal_says_what_it_does_and_leaves_the_handlers_as_they_were(capfd):
+    before = [signal.getsignal(s) for s in loop_signals()]
+    with loop.Interrupts() as interrupts:
+        assert [signal.getsignal(s) for s in loop_signals()] == [interrupts.note] * 2
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(s) for s in loop_signals()] == before
+    said = "SIGINT: saving a checkpoint; send the signal again to abandon it\n"
+    assert capfd.readouterr().err == said
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
+
+    def taking(self, seconds, function):
+        def taken(*given):
+            self.now += seconds
+            return function(*given)
+
+        return taken
+
+
+@pytest.mark.parametrize(
+    "every, speeds",
+    [
+        ({"eval_every": 1}, [None, 128 / 2, 128 / 2, 128 / 4]),
+        ({"save_every": 1}, [None, 128 / 2, 128 / 2, 128 / 4]),
+        ({"eval_every": 2}, [None, 128 / 2, 128 / 2, 128 / 4]),
+        ({}, [None, 128 / 2, 128 / 2, 128 / 4]),
+        ({"eval_every": 3, "log_every": 4}, [3 * 128 / 8]),
+    ],
+)
+def test_speed_is_of_the_steps_alone(tmp_path, monkeypatch, every, speeds):
+    """Of 2, 2 and 4 s after the first, which compiles for 50; a validation takes 1000 s, a save 300."""
+    job = prepared(tmp_path, steps=4, warmup_steps=1, **every)
+    clock = Clock(monkeypatch)
+    seconds = iter([50, 2, 2, 4])
+
+    def train_step(state, batch):  # its time passes when the loss is asked for
+        found = {"lr": 0.1, "grad_norm": 1.0, "finite": True}
+        return state, {"loss": Slow(clock, next(seconds)), **found}
+
+    monkeypatch.setattr(step, "make_train_step", lambda graph, config: train_step)
+    validate = clock.taking(1000, lambda params: 2.0)
+    monkeypatch.setattr(setup, "make_validation", lambda job: validate)
+    monkeypatch.setattr(job.checkpoints, "save", clock.taking(300, lambda *given: None))
+    assert train.train(job, 4) == 0
+    lines = [json.loads(m) for m in (job.workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [m["tokens_per_second"] for m in lines if "loss" in m] == pytest.approx(speeds)
+
+
+class Slow:
+    """A number on the device that is ready some seconds after it is asked for."""
+
+    def __init__(self, clock, seconds):
+        self.clock, self.seconds = clock, seconds
+
+    def __float__(self):
+        self.clock.now += self.seconds
+        return 3.0
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """No file of this process may grow beyond `size` bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_ends_a_training_in_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(sys, "unraisablehook", command.unraisable)
+    settings = {"steps": 40, "save_every": 2, "keep": 3}
+    job = prepared(tmp_path, **settings, stop_at=2)
+    assert train.train(job, 2) == 0
+    job = prepared(tmp_path, **settings)
+    capfd.readouterr()
+    with largest_file(6000):
+        assert train.train(job, 40) == 1
+    said = capfd.readouterr().err
+    assert said.startswith(f"train.py: {job.workdir} cannot be written: File too large (disk /")
+    assert said.endswith(
+        "the newest checkpoint is of step 2; make room and start again to continue\n"
+    )
+    assert "Traceback" not in said
+    assert checkpoint.find_step(job.workdir, "latest") == 2
+    steps = [
+        json.loads(m)["step"] for m in (job.workdir / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert max(steps) < 12  # noticed soon, not at the end
+    job = prepared(tmp_path, **settings)
+    assert job.step == 2
+    job.checkpoints.close()
+
+
+def test_a_full_disk_under_the_metrics_is_told(tmp_path, capsys):
+    job = prepared(tmp_path, steps=3, warmup_steps=1)
+    with largest_file(300):
+        assert train.train(job, 3) == 1
+    said = capsys.readouterr().err
+    assert f"train.py: {job.workdir} cannot be written: File too large (disk " in said
+    assert said.count("\n") == 1 and "no checkpoint yet" in said
+    assert (job.workdir / "metrics.jsonl").stat().st_size == 300  # cut short
+    assert train.train(prepared(tmp_path, steps=3, warmup_steps=1), 3) == 0
+    lines = (job.workdir / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(m)["step"] for m in lines] == [1, 2, 3, 3]
+
+
+def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path):
+    path = tmp_path / "config.json"
+    durable.replace(path, b"one")
+    with largest_file(10), pytest.raises(OSError, match="File too large"):
+        durable.replace(path, b"two" * 100)
+    assert path.read_bytes() == b"one" and list(tmp_path.iterdir()) == [path]
+    durable.replace(path, b"three")
+    assert path.read_bytes() == b"three" and list(tmp_path.iterdir()) == [path]
+
+
+LINES = [b'{"step": 1, "loss": 2.0}', b'{"step": 2, "valid_loss": 3.0}', b'{"step": 3, "loss": 1}']
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"step": 2, "x": "\xff"}',
+        b'{"step": "2"}',
+        b'{"step": true}',
+        b'{"step": 2.0}',
+        b'{"loss": 2}',
+        b'{"step": 1',
+        b"[2]",
+        b"2",
+        b"\x00" * 40,
+        b"[" * 100_000,
+        b"",
+    ],
+)
+def test_a_damaged_line_of_metrics_is_dropped_with_a_word(tmp_path, damage):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\n".join([LINES[0], damage, *LINES[1:], b""]))
+    with pytest.warns(UserWarning, match="metrics.jsonl: 1 damaged line was dropped"):
+        metrics.keep_until(path, 2)
+    assert path.read_bytes() == b"\n".join([*LINES[:2], b""])
+
+
+def test_a_last_line_that_was_cut_short_is_dropped_without_a_word(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\n".join(LINES)[:-4])
+    metrics.keep_until(path, 3)
+    assert path.read_bytes() == b"\n".join([*LINES[:2], b""])
+    path.write_bytes(b"\n".join(LINES))  # whole but for its end
+    metrics.keep_until(path, 3)
+    assert path.read_bytes() == b"\n".join([*LINES, b""])
+    before = path.stat()
+    metrics.keep_until(path, 3)  # nothing to do: nothing is written
+    assert path.stat() == before
+    metrics.keep_until(path, 1)
+    assert path.read_bytes() == LINES[0] + b"\n"
+
+
+def test_starts_within_one_second_keep_their_own_events(tmp_path):
+    for at in range(3):
+        log = metrics.MetricsLog(tmp_path, at)
+        log.write(at + 1, {"loss": 1.0})
+        log.close()
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 3
+
+
+def test_what_is_written_can_be_followed(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])
+    log = metrics.MetricsLog(tmp_path, 0)
+    events = next((tmp_path / "tensorboard").iterdir())
+    log.write(1, {"loss": 1.0})
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 1.0}
+    assert events.stat().st_size == 0
+    now[0] = metrics.BOARD_SECONDS + 1
+    log.write(2, {"loss": 1.0})
+    size = events.stat().st_size
+    assert size > 0
+    log.write(3, {"loss": 1.0})
+    assert events.stat().st_size == size  # not at every line
+    log.close()

@@ -4,14 +4,14 @@
     python eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn:factor=8,beta_fast=16 --out=runs/report
 
 Writes OUT/records.jsonl, curves.csv, targets.npz, statistics.jsonl, curves.png, curves.svg and
-report.html, with --diagnostics also diagnostics.jsonl, and prints the table. The exit status is not
-0 if a point ran out of memory, was not finite or failed.
+report.html, with --diagnostics also diagnostics.jsonl, and prints the table. Every point is on disk
+when it is finished; with --append those that OUT holds already are not measured again. The exit
+status is not 0 if a point ran out of memory, was not finite or failed.
 """
 
-import dataclasses
+import contextlib
 import os
 import sys
-import time
 
 from absl import flags
 
@@ -42,56 +42,60 @@ DIAGNOSTICS = flags.DEFINE_boolean(
     False,
     "also write what attention does at each length of fixed: diagnostics.jsonl",
 )
-APPEND = flags.DEFINE_boolean("append", False, "add to the records that OUT already holds")
+APPEND = flags.DEFINE_boolean(
+    "append", False, "add to the records that OUT already holds; what was measured before is kept"
+)
 
-BATCH_SIZE = 32  # windows per call of the model, which divides long ones further
 FAILURES = ("out_of_memory", "non_finite", "failed")
 
 
-@dataclasses.dataclass
-class Curve:
-    """One curve to measure: a run under one scheme, by one protocol."""
-
-    name: str  # the run as given
-    run: object  # training.checkpoint.Run
-    scheme: str  # as asked for
-    score: object  # evaluation.model.ModelScore, one for all protocols, with its compiled programs
-    protocol: str
-    lengths: list[int]
-    targets: int
-    documents: list
-
-
 def main() -> int:
-    with command.reporting():
-        command.require(runs=RUNS.value, out=OUT.value)
-        from evaluation.collection import Collection
-        from training.checkpoint import absolute
+    with contextlib.ExitStack() as stack:
+        with command.reporting():
+            command.require(runs=RUNS.value, out=OUT.value)
+            from evaluation import collection, sharing
+            from training.checkpoint import absolute
 
-        out = absolute(OUT.value)
-        curves = plan()
-        found = Collection(out, keep=APPEND.value)
-        tell_replaced(out)
-        out.mkdir(parents=True, exist_ok=True)
+            out = absolute(OUT.value)
+            tasks = plan()
+            out.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(sharing.at_work(out, alone=not APPEND.value))
+            found = collection.Collection(out, keep=APPEND.value)
+            if found.replaced:
+                print(
+                    f"note: {out} holds an earlier evaluation, which this one replaces; "
+                    "--append keeps it",
+                    file=sys.stderr,
+                )
+        with command.reporting((collection.NotWritten,)):
+            return evaluate(tasks, found)
+
+
+def evaluate(tasks: list, found) -> int:
+    """Measure, draw and print; the exit status."""
     import evaluation
+    from evaluation import collection, measuring
 
     interrupted = False
     try:
-        for curve in curves:
-            records, targets = measure(curve)
-            found.add(curve.name, curve.scheme, records, targets)
-            found.add_diagnostics(diagnose(curve, records))
+        for task in tasks:
+            measuring.measure(task, found)
+            if DIAGNOSTICS.value and task.protocol == "fixed":
+                measuring.diagnose(task, found)
     except KeyboardInterrupt:
         interrupted = True  # what is measured is still drawn
-    if not found.measured:
-        return 130
-    draw(found.records, found.targets, out)
-    print(evaluation.format_table(found.records), end="")
-    print(f"\n{out}/report.html shows it all; records.jsonl holds every figure")
+        found.write()
+    with collection.writing(found.out):
+        records, targets, _ = found.read()
+        if not records:
+            return 130
+        draw(records, targets, found.out)
+    print(evaluation.format_table(records), end="")
+    print(f"\n{found.out}/report.html shows it all; records.jsonl holds every figure")
     if interrupted:
         print("interrupted: what was measured before is written", file=sys.stderr)
         return 130
-    return int(any(r["status"] in FAILURES for r in found.measured))
+    return int(any(status in FAILURES for status in found.statuses))
 
 
 def draw(records: list[dict], targets: dict, out) -> None:
@@ -113,10 +117,10 @@ def draw(records: list[dict], targets: dict, out) -> None:
         (out / name).unlink(missing_ok=True)  # of an earlier evaluation, or empty
 
 
-def plan() -> list[Curve]:
+def plan() -> list:
     """Every curve asked for. ValueError before anything is evaluated: an unreadable run, a scheme that is no swap."""
     import posenc
-    from evaluation import arguments
+    from evaluation import arguments, measuring
     from evaluation.model import ModelScore
     from evaluation.probes import PREFIX, task_name
     from training.checkpoint import load_run
@@ -137,7 +141,7 @@ def plan() -> list[Curve]:
         name = os.path.normpath(name)  # ./a, a and a/ are one run in the records, too
         run = load_run(name, CHECKPOINT.value)
         runs.setdefault(run.workdir, (name, run))
-    curves = []
+    tasks = []
     for name, run in runs.values():
         if run.step < run.config.train.steps and CHECKPOINT.value == "latest":
             print(
@@ -146,6 +150,14 @@ def plan() -> list[Curve]:
         train_length = run.config.train.length
         mine = lengths or [train_length * 2**k for k in range(5)]
         targets = min(32, *mine) if TARGETS.value is None else TARGETS.value
+        about = {
+            "run": name,
+            "seed": run.config.seed,
+            "step": run.step,
+            "train_length": train_length,
+            "config_hash": run.config.hash(),
+            "weights": measuring.weights_fingerprint(run.params),
+        }
         trained = posenc.parse_pattern(run.config.position)
         for scheme in schemes or [run.config.position]:
             asked = posenc.parse_pattern(scheme)
@@ -160,18 +172,21 @@ def plan() -> list[Curve]:
                     task_name(protocol, run.tokenizer)
                 else:
                     arguments.checked(
-                        mine, protocol, STRIDE.value, targets, BATCH_SIZE, train_length
+                        mine, protocol, STRIDE.value, targets, measuring.BATCH_SIZE, train_length
                     )
-                curves.append(Curve(name, run, scheme, score, protocol, mine, targets, []))
+                about = about | {"scheme": scheme}
+                to = (run.model_config, run.tokenizer, score, protocol, mine, STRIDE.value, targets)
+                tasks.append(measuring.Task(about, *to))
     tell_unused(protocols)
-    texts = {}
-    for curve in curves:
-        if curve.protocol.startswith(PREFIX):
-            continue  # it makes its own questions
-        if curve.name not in texts:
-            texts[curve.name] = read_documents(curve.run)
-        curve.documents = texts[curve.name]
-    return curves
+    for name, run in runs.values():
+        mine = [task for task in tasks if task.about["run"] == name]
+        mine = [task for task in mine if not task.protocol.startswith(PREFIX)]
+        if mine:
+            documents = read_documents(run)
+            text = measuring.text_fingerprint(documents)
+        for task in mine:
+            task.read(documents, text)
+    return tasks
 
 
 def tell_unused(protocols: list[str]) -> None:
@@ -184,15 +199,6 @@ def tell_unused(protocols: list[str]) -> None:
             print(f"note: --{name} goes to {goes}; {', '.join(others)} takes none", file=sys.stderr)
     if TEXT.value is not None and all(protocol.startswith("probe:") for protocol in protocols):
         print("note: --text is not read: probes make their own questions", file=sys.stderr)
-
-
-def tell_replaced(out) -> None:
-    """Say so where an earlier evaluation in the same folder is about to go."""
-    if (out / "records.jsonl").exists() and not APPEND.value:
-        print(
-            f"note: {out} holds an earlier evaluation, which this one replaces; --append keeps it",
-            file=sys.stderr,
-        )
 
 
 def tell_idle(scheme: str, position: str, config, longest: int) -> None:
@@ -231,86 +237,6 @@ def read_documents(run) -> list:
             "test documents may have been seen in training; give --text"
         )
     return corpus.test.documents()
-
-
-def measure(curve: Curve) -> tuple[list[dict], dict]:
-    """The records of one curve, and the losses of its fixed targets."""
-    from tqdm import tqdm
-
-    import evaluation
-    from evaluation.probes import PREFIX, probe
-
-    run, score = curve.run, curve.score
-    targets = {}
-    title = f"{curve.name}  {curve.scheme}  {curve.protocol}"
-    quiet = not sys.stderr.isatty()
-    with tqdm(desc=title, unit="token", unit_scale=True, disable=quiet, leave=False) as bar:
-
-        def advance(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        if curve.protocol.startswith(PREFIX):
-            found = probe(score, curve.protocol, curve.lengths, run.tokenizer, BATCH_SIZE, advance)
-        else:
-            found = evaluation.sweep(
-                score,
-                curve.documents,
-                curve.lengths,
-                protocol=curve.protocol,
-                stride=STRIDE.value,
-                targets=curve.targets,
-                batch_size=BATCH_SIZE,
-                train_length=run.config.train.length,
-                token_bytes=run.tokenizer.token_bytes,
-                details=targets,
-                progress=advance,
-            )
-    shared = curve.protocol == "position"  # one pass, whose seconds every bucket carries
-    seconds = found[0]["seconds"] if shared else sum(r["seconds"] for r in found)
-    which = "records from one pass" if shared else "records"
-    print(f"{title}: {len(found)} {which} in {seconds:.1f} s", file=sys.stderr, flush=True)
-    about = {
-        "run": curve.name,
-        "scheme": curve.scheme,
-        "seed": run.config.seed,
-        "step": run.step,
-        "train_length": run.config.train.length,
-        "config_hash": run.config.hash(),
-    }
-    # The positions of one pass were all read at its length, which is their stride.
-    at = [r["stride"] if curve.protocol == "position" else r["length"] for r in found]
-    return [
-        {**r, **about, "factor": score.factor(n) if n else None}
-        for r, n in zip(found, at, strict=True)
-    ], targets
-
-
-def diagnose(curve: Curve, records: list[dict]) -> list[dict]:
-    """What attention does in a few windows of a fixed curve, at each length with a figure."""
-    if not DIAGNOSTICS.value or curve.protocol != "fixed":
-        return []
-    from evaluation import Undefined, diagnostics
-
-    run, began, rows = curve.run, time.perf_counter(), []
-    about = {"run": curve.name, "scheme": curve.scheme, "seed": run.config.seed}
-    chosen = diagnostics.windows(curve.documents, curve.lengths, STRIDE.value, curve.targets)
-    for r in records:
-        if r["protocol"] == "fixed" and r["status"] == "ok":
-            tokens = chosen[r["length"]]
-            try:
-                found = diagnostics.diagnose(curve.score, run.model_config, tokens, curve.targets)
-            except (Undefined, MemoryError, RuntimeError) as error:  # jax's own are RuntimeErrors
-                reason = " ".join(str(error).split())[:300]
-                title = f"{curve.name}  {curve.scheme}"
-                print(f"note: {title}: no diagnostics at {r['length']}: {reason}", file=sys.stderr)
-                continue
-            rows += [about | row for row in found]
-    seconds = time.perf_counter() - began
-    print(
-        f"{curve.name}  {curve.scheme}  diagnostics: {seconds:.1f} s", file=sys.stderr, flush=True
-    )
-    return rows
 
 
 if __name__ == "__main__":

@@ -142,8 +142,8 @@ def flag_mistake(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def reporting():
-    """Turn a mistake found while setting up (ValueError, OSError) into one line and exit status 2.
+def reporting(mistakes: tuple[type[Exception], ...] = (ValueError, OSError)):
+    """Turn a mistake found while setting up, an error of these kinds, into one line and exit status 2.
 
     LENGTHWISE_TRACEBACK=1 shows where it was raised.
     """
@@ -152,7 +152,7 @@ def reporting():
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
-    except (ValueError, OSError) as error:
+    except mistakes as error:
         if os.environ.get(TRACEBACK):
             raise
         name = os.path.basename(sys.argv[0])

@@ -9,13 +9,13 @@ from evaluation.comparison import compare
 from evaluation.records import (
     read_records,
     read_statistics,
-    read_targets,
     write_records,
     write_statistics,
 )
 from evaluation.scoring import Undefined, sweep
 from evaluation.statistics import bootstrap_interval, paired_difference
 from evaluation.tables import format_table
+from evaluation.targets import read_targets
 
 __all__ = [
     "Undefined",

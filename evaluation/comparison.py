@@ -96,7 +96,8 @@ def fixed_targets(records: Iterable[dict]) -> tuple[int, int, frozenset] | None:
             size = round(r["nll_sum"] / (math.log(2) * bits)) if bits else None  # bytes of text
             facts = r["stride"], r["tokens_scored"], r["documents"], r["clusters"], block, size
             counts.add(facts)
-    return filled[-1]["stride"], max(r["length"] for r in filled), frozenset(counts)
+    longest = max(r.get("longest") or r["length"] for r in filled)
+    return filled[-1]["stride"], longest, frozenset(counts)
 
 
 def _same_targets(points: dict[Point, dict], losses: dict) -> tuple | None:

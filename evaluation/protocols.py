@@ -208,6 +208,12 @@ class Point:
     status: str = "insufficient_data"
 
 
+def longest_filled(sizes: np.ndarray, lengths: list[int]) -> int | None:
+    """ℓmax, the longest of the lengths that a document fills: a window of ℓ inputs takes ℓ + 1 tokens."""
+    largest = int(sizes.max(initial=0))
+    return max((length for length in lengths if length < largest), default=None)
+
+
 def points(
     sizes: np.ndarray,
     lengths: list[int],
@@ -218,8 +224,7 @@ def points(
 ) -> list[Point]:
     """The passes of a protocol over documents of `sizes` tokens, in the order of `lengths`."""
     largest = int(sizes.max(initial=0))
-    # ℓmax: a window of ℓ inputs takes ℓ + 1 tokens
-    longest = max((length for length in lengths if length < largest), default=None)
+    longest = longest_filled(sizes, lengths)
 
     def point(length: int, stride: int | None, plan: Callable[..., Plan], *rest: int) -> Point:
         if length < largest:

@@ -1,4 +1,4 @@
-"""Records on disk: records.jsonl, curves.csv, positions.csv, targets.npz and statistics.jsonl."""
+"""Records on disk: records.jsonl, curves.csv, positions.csv and statistics.jsonl."""
 
 import csv
 import io
@@ -8,9 +8,11 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
+
+from evaluation.tables import MARKS
+from evaluation.targets import arrays_of
 
 FIELDS = (
     "run scheme seed step protocol length stride train_length factor status reason tokens_scored "
@@ -56,8 +58,12 @@ def write_records(
     rows = [_row(record) for record in records]
     lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows]
     positions = [row for row in rows if row["protocol"] == "position"]
-    arrays = _target_arrays(details or {})
+    arrays = arrays_of(details or {})
 
+    # Losses before the records that speak of them: ended between the two, no record lacks its own.
+    if arrays:
+        with replacing(out_dir / "targets.npz") as path, path.open("wb") as file:
+            np.savez(file, **arrays)
     with replacing(out_dir / "records.jsonl") as path:
         path.write_text("".join(lines), encoding="utf-8")
     with replacing(out_dir / "curves.csv") as path:
@@ -65,9 +71,6 @@ def write_records(
     if positions:
         with replacing(out_dir / "positions.csv") as path:
             path.write_text(_csv(positions), encoding="utf-8")
-    if arrays:
-        with replacing(out_dir / "targets.npz") as path, path.open("wb") as file:
-            np.savez(file, **arrays)
     # what an earlier evaluation left under these names would pass for a part of this one
     written = {"positions.csv": positions, "targets.npz": arrays, "statistics.jsonl": None}
     for name in written:
@@ -100,42 +103,56 @@ def read_records(path: str | os.PathLike) -> list[dict]:
 
 
 def _read_lines(path: Path) -> list[dict]:
+    return parsed(path, path.read_bytes().splitlines())
+
+
+def parsed(path: Path, lines: list[bytes]) -> list[dict]:
+    """The objects of a jsonl file. ValueError names the file and the line that is none."""
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
             raise ValueError(f"{path}, line {number} is not a JSON object: {error}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number} is not a JSON object: {line[:40]}")
+            shown = line[:40].decode(errors="backslashreplace")
+            raise ValueError(f"{path}, line {number} is not a JSON object: {shown}")
         found.append(row)
     return found
 
 
-def read_targets(path: str | os.PathLike) -> dict:
-    """The details that `write_records` was given: (run, scheme) -> {(protocol, length): arrays},
-    where the protocol is "fixed" or "cropped".
+NUMBER = (int, float)
+# what each field of a record holds, null allowed but for the first five; others may be anything
+KINDS = {
+    **dict.fromkeys(("run", "scheme", "protocol", "status"), str),
+    **dict.fromkeys(("length", "seed", "step", "stride", "train_length", "tokens_scored"), int),
+    **dict.fromkeys(("windows", "documents", "min_context"), int),
+    **dict.fromkeys(("factor", "nll_sum", "nll", "ci_low", "ci_high", "ppl"), NUMBER),
+    **dict.fromkeys(("bits_per_byte", "seconds"), NUMBER),
+    **dict.fromkeys(("reason", "clusters", "config_hash"), str),
+}
+IDENTITY = ("run", "scheme", "protocol", "length")  # of a record
+FIGURES = ("nll_sum", "nll", "tokens_scored", "windows", "documents", "clusters", "min_context")
 
-    `path` is a targets.npz, or the folder that may hold one; without one there are no details.
-    """
-    path = Path(path)
-    path = path / "targets.npz" if path.is_dir() else path
-    details: dict[tuple[str, str], dict] = {}
-    if not path.exists():
-        return details
-    try:
-        with path.open("rb") as stream, np.load(stream) as file:
-            arrays = dict(file)
-    except (EOFError, ValueError, BadZipFile):
-        raise ValueError(f"{path} is broken: remove it, or evaluate without --append") from None
-    for name, nll in arrays.items():
-        if name.rpartition("|")[2] != "clusters":
-            run, scheme, length = name.rsplit("|", 2)
-            ids = arrays.get("clusters", arrays.get(f"{run}|{scheme}|clusters"))
-            *cropped, length = length.split()
-            point = "cropped" if cropped else "fixed", int(length)
-            details.setdefault((run, scheme), {})[point] = {"nll": nll, "clusters": ids}
-    return details
+
+def check_fields(path: Path, rows: list[dict], needed: tuple[str, ...]) -> None:
+    """ValueError that names the file, line and field where a row is none that was written here."""
+    for number, row in enumerate(rows, 1):
+        ok = row.get("status") == "ok" and "status" in needed
+        never_null = (*needed, *FIGURES) if ok else needed
+        for name in never_null:
+            if name not in row:
+                raise ValueError(
+                    f"{path}, line {number} has no field {name}: it is no record of ours"
+                )
+        for name, kind in KINDS.items():
+            value = row.get(name)
+            fits = name not in never_null if value is None else isinstance(value, kind)
+            if not fits or isinstance(value, bool) or (name == "length" and value < 1):
+                shown = repr(value)[:40]
+                raise ValueError(f"{path}, line {number}: {name}={shown} is none of ours")
+        if "status" in needed and row["status"] not in ("ok", *MARKS):
+            raise ValueError(f"{path}, line {number}: status={row['status']!r} is none of ours")
 
 
 def _row(record: dict) -> dict:
@@ -156,18 +173,3 @@ def _csv(rows: list[dict]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _target_arrays(details: dict) -> dict[str, np.ndarray]:
-    """The arrays of targets.npz by name."""
-    arrays, clusters = {}, {}
-    for (run, scheme), points in details.items():
-        for (protocol, length), point in points.items():
-            if protocol in ("fixed", "cropped"):
-                at = length if protocol == "fixed" else f"cropped {length}"
-                arrays[f"{run}|{scheme}|{at}"] = point["nll"]
-                clusters[f"{run}|{scheme}|clusters"] = point["clusters"]
-    ids = list(clusters.values())
-    if all(np.array_equal(ids[0], other) for other in ids[1:]):
-        clusters = {"clusters": ids[0]} if ids else {}
-    return arrays | clusters

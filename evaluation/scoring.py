@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -84,6 +84,30 @@ def sweep(
     Raises:
       ValueError: an argument is wrong; the message names it, and nothing has been scored.
     """
+    given = (score, documents, lengths, protocol, stride, targets, batch_size, train_length)
+    records = []
+    for found, losses in passes(*given, token_bytes, progress=progress):
+        records += found
+        if details is not None:
+            details.update(losses)
+    return records
+
+
+def passes(
+    score: Score,
+    documents: Sequence[np.ndarray],
+    lengths: Sequence[int],
+    protocol: str,
+    stride: int | None,
+    targets: int,
+    batch_size: int,
+    train_length: int | None,
+    token_bytes: np.ndarray | None,
+    *,
+    skip: Callable[[Point], bool] = lambda point: False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[list[dict], dict]]:
+    """`sweep` one pass over the data at a time: its records, and its details. Those to `skip` are left out."""
     lengths, stride = arguments.checked(
         lengths, protocol, stride, targets, batch_size, train_length
     )
@@ -97,34 +121,33 @@ def sweep(
     plans = [point.plan for point in points]
     calls = [None if plan is None else protocols.calls(plan, batch_size) for plan in plans]
     _check_accounting(protocol, plans, calls)
-    fed = [0 if plan is None else c.size * plan.width for plan, c in zip(plans, calls, strict=True)]
     tails = [0 if plan is None else plan.tail for plan in plans]
     if protocol == "fixed":  # `cropped` is then read by the program of its length
         tails = [max(tails)] * len(tails)
-    records = []
-    for index, point in enumerate(points):
+    todo = [index for index, point in enumerate(points) if not skip(point)]
+    fed = [0 if plans[i] is None else calls[i].size * plans[i].width for i in todo]
+    for number, index in enumerate(todo):
+        point = points[index]
         began = time.perf_counter()
-        status, reason, scored = point.status, point.reason, None
+        status, reason, scored, details = point.status, point.reason, None, {}
         if point.plan is not None:
-            before, total = sum(fed[:index]), sum(fed)
+            before, total = sum(fed[:number]), sum(fed)
             advance = progress and (lambda done, b=before, t=total: progress(b + done, t))
             called = (documents, point.plan, calls[index], tails[index], advance)
             status, reason, nll = _losses(score, *called)
             if advance:
-                advance(fed[index])  # also where the point broke off
+                advance(fed[number])  # also where the point broke off
             if nll is not None:
                 scored = _scored(nll, documents, point.plan, token_bytes)
         if protocol == "position":
             parts = _by_position(point, status, reason, scored)
         else:
             parts = [_record(point, point.length, status, reason, scored)]
-            if details is not None and protocol == "fixed" and parts[0]["status"] == "ok":
+            if protocol == "fixed" and parts[0]["status"] == "ok":
                 ids = scored.clusters()[0] + _text_number(documents, point.plan)
-                arrays = {"nll": scored.nll, "clusters": ids}
-                details[point.protocol, point.length] = arrays
+                details[point.protocol, point.length] = {"nll": scored.nll, "clusters": ids}
         seconds = time.perf_counter() - began
-        records += [record | {"seconds": seconds} for record in parts]
-    return records
+        yield [record | {"seconds": seconds} for record in parts], details
 
 
 def _check_accounting(

@@ -48,6 +48,12 @@ class DataConfig:
             value = getattr(self, field)
             if not isinstance(value, str) or not value:
                 raise ValueError(f"data.{field}={value!r} should be a non-empty text")
+        try:
+            possible = b"\0" not in os.fsencode(self.cache_dir)
+        except UnicodeError:
+            possible = False
+        if not possible:
+            raise ValueError(f"data.cache_dir={self.cache_dir!r} can't be the name of a folder")
         object.__setattr__(self, "cache_dir", anywhere(self.cache_dir))
         for field in ("isolate_documents", "streaming"):
             if not isinstance(getattr(self, field), bool):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data.binary import REACH, refuse_binary, refuse_zero
-from data.find import find_files
+from data.find import find_files, reading
 
 ROWS = 1024  # of parquet, held in memory at a time
 
@@ -27,7 +27,8 @@ def file_documents(files: list[tuple[str, Path]], text_column: str) -> Iterator[
             case ".parquet":
                 yield from _parquet_documents(name, path, text_column)
             case _:
-                text = path.read_bytes()
+                with reading(path) as file:
+                    text = file.read()
                 refuse_binary(path, text[:REACH])
                 refuse_zero(path, text)
                 yield name, text
@@ -64,7 +65,7 @@ def _no_column(text_column: str, columns, where: str) -> ValueError:
 
 def _jsonl_documents(name: str, path: Path, text_column: str) -> Iterator[tuple[str, bytes]]:
     # Not through `datasets`, whose JSON reader turns texts that look like dates into dates.
-    with open(path, "rb") as file:
+    with reading(path) as file:
         refuse_binary(path, file.peek(REACH))
         for number, line in enumerate(file, 1):
             if not line.strip():

@@ -6,12 +6,14 @@ its neighbour, is read once, so nothing is endless or double. A folder that can'
 link to nothing are errors: text may be missing there.
 """
 
+import contextlib
 import fnmatch
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
 PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".tar")
@@ -60,9 +62,19 @@ def hash_files(files: list[tuple[str, Path]]) -> list[list[str]]:
     """[name, sha256 of the content] of each file."""
     hashes = []
     for name, path in files:
-        with open(path, "rb") as file:
+        with reading(path) as file:
             hashes.append([name, hashlib.file_digest(file, "sha256").hexdigest()])
     return hashes
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """The open file; ValueError names it where it can't be read."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise ValueError(f'"{path}" cannot be read: {error.strerror or error}') from error
 
 
 def expand(

@@ -113,15 +113,38 @@ def _unreadable(name: str, field: str, errors: list[Exception]) -> ValueError:
     # Of two readings, the first failed as a configuration and the second as an owner: say both.
     reasons = [
         f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
-        for error in errors
+        for error in map(_root, errors)
     ]
     variables = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     offline = [each for each in variables if os.environ.get(each, "0") not in ("", "0")]
-    hint = (
-        f" ({offline[0]} is set, so only sets already on this machine can be read)"
-        if offline
-        else ""
-    )
+    hint = ""
+    if is_local(name):
+        hint = _culprit(Path(os.path.expanduser(name)))
+    elif offline:
+        hint = f" ({offline[0]} is set, so only sets already on this machine can be read)"
     return ValueError(
         f'{field}="hf:{name}" could not be read{hint}: {"; ".join(dict.fromkeys(reasons))}'
     )
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first of the errors that led to this one: `datasets` wraps it in ones that say nothing."""
+    while error.__cause__:
+        error = error.__cause__
+    return error
+
+
+def _culprit(folder: Path) -> str:
+    """Which parquet file of the folder `datasets` can't read, in brackets; "" if it isn't one of them."""
+    import pyarrow.parquet
+
+    for path in sorted(expand(folder, ("**",))):
+        if path.suffix == ".parquet":
+            try:
+                with open(path, "rb") as file:
+                    rows = pyarrow.parquet.ParquetFile(file).metadata.num_rows
+            except Exception:
+                return f' ("{path}" is no whole parquet file)'
+            if rows == 0:
+                return f' ("{path}" has no rows, which `datasets` can\'t read; remove it, or give files:)'
+    return ""

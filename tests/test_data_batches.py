@@ -159,3 +159,10 @@ def test_disjoint_windows_of_nothing():
     assert tokens.shape == (0, 5) and weights.shape == (0, 4)
     with pytest.raises(ValueError, match="length=0"):
         disjoint_windows([np.arange(9)], 0)
+
+
+def test_the_order_stays_as_it_is():
+    """A run goes on, and is compared with older ones, by the same batches."""
+    batches = Batches(counting(97), 8, 4, seed=3, isolate_documents=False)
+    windows = [(batches.batch(step)["tokens"][:, 0] // 8).tolist() for step in (0, 2, 3, 5)]
+    assert windows == [[7, 4, 5, 8], [3, 6, 0, 1], [0, 2, 7, 8], [4, 10, 6, 1]]

@@ -1,5 +1,6 @@
 """The cache folder: one maker at a time, full disks, what dead processes left, and damage of any kind."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -10,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -86,16 +86,24 @@ def test_token_files_of_the_older_layout_are_not_used(small):
 
 @pytest.fixture
 def made(monkeypatch):
-    """How often token files were written; each takes a moment."""
-    calls, write = [], corpus._write
+    """made.calls: how often token files were written; made.ready() is waited for in each."""
+    write = corpus._write
 
-    def slow(*arguments):
-        calls.append(arguments)
-        time.sleep(0.2)
+    class Made:
+        calls = 0
+
+        def ready(self):
+            pass
+
+    made = Made()
+
+    def waiting(*arguments):
+        made.calls += 1
+        made.ready()
         write(*arguments)
 
-    monkeypatch.setattr(corpus, "_write", slow)
-    return calls
+    monkeypatch.setattr(corpus, "_write", waiting)
+    return made
 
 
 def prepare_at_once(configs):
@@ -112,19 +120,22 @@ def prepare_at_once(configs):
     return found
 
 
-def test_one_makes_and_the_others_wait(small, made, capsys):
+def test_one_makes_and_the_others_wait(small, made, monkeypatch):
+    lines, said = [], threading.Semaphore(0)
+    monkeypatch.setattr(cache, "note", lambda line: lines.append(line) or said.release())
+    made.ready = lambda: [said.acquire(timeout=60) for _ in range(3)]
     found = prepare_at_once([small() for _ in range(4)])
-    assert len(made) == 1 and len({each.directory for each in found}) == 1
+    assert made.calls == 1 and len({each.directory for each in found}) == 1
     assert all(text_of(each, each.train) == text_of(found[0], found[0].train) for each in found)
-    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("waiting for another process that prepares") for line in lines)
     assert left(small()) == [found[0].directory.name]
 
 
 def test_another_text_is_not_waited_for(small, made, capsys):
+    made.ready = threading.Barrier(2, timeout=60).wait  # both at once
     prepare_at_once([small(), small(max_documents=8)])
-    assert len(made) == 2 and capsys.readouterr().err == ""
+    assert made.calls == 2 and capsys.readouterr().err == ""
 
 
 def test_without_locks_all_make_it_and_one_is_used(small, made, monkeypatch, capsys):
@@ -132,8 +143,9 @@ def test_without_locks_all_make_it_and_one_is_used(small, made, monkeypatch, cap
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(cache.fcntl, "flock", flock)
+    made.ready = threading.Barrier(3, timeout=60).wait
     found = prepare_at_once([small() for _ in range(3)])
-    assert len(made) == 3 and len({each.directory for each in found}) == 1
+    assert made.calls == 3 and len({each.directory for each in found}) == 1
     assert capsys.readouterr().err == ""
     (tmp,) = {name for name in left(small()) if name.startswith(".")}
     assert tmp.endswith(".lock")
@@ -271,32 +283,33 @@ def test_an_error_of_the_text_is_not_blamed_on_the_cache(small, monkeypatch):
 # --- full disks ---
 
 
-@pytest.fixture
-def room():
-    """room(n): files may grow to n bytes, as on a disk that is full."""
+@contextlib.contextmanager
+def room(size):
+    """Files may grow to `size` bytes, as on a disk that is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:  # before pytest writes its own
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [0, 100, 1000, 2000, 3000, 4500])
-def test_a_full_disk_is_named_and_nothing_half_written_left(small, room, size):
+def test_a_full_disk_is_named_and_nothing_half_written_left(small, size):
     given = small()
     whole = prepare(small(max_documents=8)).directory.name
-    room(size)
-    with pytest.raises(ValueError, match='^data.cache_dir=".*" cannot be written: File too large'):
+    message = '^data.cache_dir=".*" cannot be written: File too large'
+    with pytest.raises(ValueError, match=message), room(size):
         prepare(given)
     assert left(given) == [whole]
 
 
-def test_a_full_disk_while_a_damaged_file_is_made_again(small, room, capsys):
+def test_a_full_disk_while_a_damaged_file_is_made_again(small):
     found = prepare(small())
     (found.directory / "train.tokens").write_bytes(b"")
-    room(1000)
-    with pytest.raises(ValueError, match="data.cache_dir"):
+    with pytest.raises(ValueError, match="data.cache_dir"), room(1000):
         prepare(small())
     assert left(small()) == [found.directory.name]
-    room(resource.RLIM_INFINITY)
     assert prepare(small()).train.num_tokens == found.train.num_tokens
 
 

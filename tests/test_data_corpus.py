@@ -10,6 +10,7 @@ import pytest
 
 from data import DataConfig, prepare
 from data.split import set_aside
+from data.tokenizer import train_bpe
 
 BASE = {
     "source": "synthetic:copy",
@@ -87,11 +88,36 @@ def test_whole_documents_are_set_aside(config):
     corpus = prepare(config())
     names = [corpus.train.names, corpus.valid.names, corpus.test.names]
     assert sorted(sum(names, [])) == [f"copy-{index:03d}" for index in range(40)]
-    assert [len(part) for part in names] == [36, 2, 2]
+    assert len(names[0]) == 36
+    # by a hash of number and name, the same for ever: runs are compared on these
+    assert names[1:] == [["copy-022", "copy-034"], ["copy-017", "copy-019"]]
+    hashes = corpus.meta["text_sha256"]
+    assert hashes["train"].startswith("9b7314abc7fa069b")
     assert corpus.meta["splits"]["valid"]["names"] == corpus.valid.names
     assert corpus.meta["splits"]["test"]["names"] == corpus.test.names
     other = prepare(config(tokenizer="bpe:300", isolate_documents=True))
     assert [other.train.names, other.valid.names, other.test.names] == names
+
+
+def test_the_shortest_is_set_aside_where_none_fits():
+    sizes = [90, 60, 50, 70, 80, 0]
+    ends = np.cumsum(sizes).tolist()
+    pieces = [(str(i), end - n, end) for i, (end, n) in enumerate(zip(ends, sizes, strict=True))]
+    shares, _ = set_aside(pieces, ("valid", "test"), {}, np.zeros(ends[-1], np.uint8))
+    assert [name for name, _, _ in shares["valid"]] == ["2"]
+    assert [name for name, _, _ in shares["test"]] == ["1"]
+
+
+def test_documents_are_set_aside_while_they_fit():
+    """5 of 100 bytes each: documents of 2 and 3 fill a share to the byte, and 6 never fits."""
+    sizes = [6, 2, 3, 6, 2, 3, 6, 72]
+    ends = np.cumsum(sizes).tolist()
+    pieces = [(str(i), end - n, end) for i, (end, n) in enumerate(zip(ends, sizes, strict=True))]
+    shares, _ = set_aside(pieces, ("valid", "test"), {}, np.zeros(ends[-1], np.uint8))
+    for part in ("valid", "test"):
+        assert 2 <= sum(stop - start for _, start, stop in shares[part]) <= 5
+    with pytest.raises(ValueError, match="lacks the documents set aside by name: other"):
+        set_aside(pieces, ("valid",), {"valid": ("1", "other")}, np.zeros(ends[-1], np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +205,7 @@ def test_meta_says_what_it_is(config):
     assert meta["tokenizer"] == corpus.tokenizer.identity()
     assert meta["splits"]["train"]["dtype"] == "uint16"
     assert meta["splits"]["train"]["tokens"] == corpus.train.num_tokens
+    assert meta["splits"]["train"]["bytes"] == corpus.train.num_tokens - 36  # without separators
     assert len(meta["text_sha256"]["train"]) == 64 and "copy" in meta["source"]
 
 
@@ -215,6 +242,16 @@ def test_a_changed_tokenizer_file_is_not_used(config):
     assert prepare(config(tokenizer="bpe:280")).tokenizer.identity() == first.tokenizer.identity()
 
 
+def test_bpe_is_trained_on_the_training_documents_alone(config, tmp_path):
+    texts = {f"d{i}": b"".join(b"%d " % (i * j * j) for j in range(300)) for i in range(9)}
+    corpus = prepare(config(source=folder(tmp_path, **texts), tokenizer="bpe:280"))
+    held_out = text_of(corpus, corpus.valid) + text_of(corpus, corpus.test)
+    assert len(held_out) == 2
+    own = train_bpe("bpe:280", text_of(corpus, corpus.train))
+    assert corpus.tokenizer.identity() == own.identity()
+    assert train_bpe("bpe:280", texts.values()).sha256 != own.sha256
+
+
 def _prepare_and_sum(config):
     return int(np.sum(prepare(config).train.tokens, dtype=np.int64))
 
@@ -237,6 +274,8 @@ def test_processes_prepare_the_same_text_at_once(config, tmp_path):
         ("tokenizer", "bpe", "data.tokenizer='bpe' should be"),
         ("tokenizer", "bpe:100", "257 or more"),
         ("cache_dir", "", "data.cache_dir"),
+        ("cache_dir", "a\0b", "data.cache_dir='.*' can't be the name of a folder"),
+        ("cache_dir", "a\ud800", "data.cache_dir='.*' can't be the name of a folder"),
         ("text_column", None, "data.text_column"),
         ("isolate_documents", 1, "data.isolate_documents=1"),
         ("max_documents", -1, "data.max_documents=-1"),

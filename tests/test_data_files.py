@@ -158,6 +158,27 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch, pattern)
         names(f"{tmp_path}{pattern}")
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_file_that_cannot_be_read_is_named(config, tmp_path, monkeypatch, name):
+    """Its disk may be broken: such an error has no name by itself."""
+    path = tmp_path / name
+    write_jsonl(path, [{"text": "one"}])
+
+    class Broken(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("builtins.open", lambda *_: io.BufferedReader(Broken()))
+    message = f'"{path}" cannot be read: Input/output error'
+    with pytest.raises(ValueError, match=message):
+        names(path)
+    with pytest.raises(ValueError, match=message):
+        find.hash_files([(name, path)])
+
+
 def test_what_is_no_file_and_what_is_packed_is_named(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     os.mkfifo(tmp_path / "b.txt")
@@ -328,6 +349,9 @@ def test_parquet_of_another_name_and_zeros(config, tmp_path):
     root.mkdir()
     (root / "a.txt").write_bytes(b"12345\x00789")
     with pytest.raises(ValueError, match='a.txt" is not text: its byte 6 is 0$'):
+        prepare(config(source=f"files:{root}"))
+    (root / "a.txt").write_bytes(b"\x00a")
+    with pytest.raises(ValueError, match="its byte 1 is 0$"):
         prepare(config(source=f"files:{root}"))
     (root / "a.txt").write_bytes("plain words".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"byte 2 is 0 \(UTF-16 text\? .*iconv -f UTF-16"):

@@ -189,6 +189,19 @@ def test_hub_names(config, hub, source, call):
     assert len(hub) == count  # the token file is enough, also without network
 
 
+def test_another_split_or_column_of_a_set_is_another_text(config, hub):
+    for changes, word in (
+        ({"source": "hf:name"}, b"train"),
+        ({"source": "hf:name:validation"}, b"validation"),
+        ({"source": "hf:name", "split": "test"}, b"test"),
+    ):
+        corpus = prepare(config(**changes))
+        assert all(text.startswith(word) for text in text_of(corpus, corpus.train))
+        assert corpus.train.names[0].startswith(f"name:{word.decode()}:")
+    with pytest.raises(ValueError, match='data.text_column="id" holds int'):
+        prepare(config(source="hf:name", text_column="id"))
+
+
 def test_hub_splits_and_streaming(config, hub):
     corpus = prepare(
         config(
@@ -240,6 +253,29 @@ def test_hub_loading_on_a_local_folder(config, tmp_path, streaming, monkeypatch)
     assert text_of(corpus, corpus.test) == [b"test %d" % index for index in range(30)]
     write_parquet(root / "test.parquet", {"text": ["new"] * 30})
     assert prepare(config(**settings)).directory != corpus.directory
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("kind", ["cut", "empty"])
+def test_a_shard_that_the_hub_loader_cannot_read_is_named(
+    config, tmp_path, monkeypatch, streaming, kind
+):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    root = tmp_path / "set"
+    root.mkdir()
+    write_parquet(root / "train-1.parquet", {"text": ["row"] * (30 if kind == "cut" else 0)})
+    write_parquet(root / "train-2.parquet", {"text": ["row"] * 30})
+    if kind == "cut":
+        (root / "train-1.parquet").write_bytes((root / "train-2.parquet").read_bytes()[:-40])
+    message = {
+        "cut": "is no whole parquet file",
+        "empty": "has no rows, which `datasets` can't read",
+    }
+    with pytest.raises(ValueError, match=f'train-1.parquet" {message[kind]}.*Arrow') as error:
+        prepare(config(source=f"hf:{root}", streaming=streaming))
+    assert "\n" not in str(error.value) and "OFFLINE" not in str(error.value)
 
 
 # --- Shakespeare ---

@@ -27,6 +27,8 @@ def main() -> int:
         command.require(config=CONFIG.value, workdir=WORKDIR.value)
         if "runs" in CONFIG.value:
             raise ValueError("--config is a study: study.py trains and evaluates those")
+        if INIT_FROM.value == "":  # an unset variable of a script
+            raise ValueError("--init_from= is empty: name a run, or leave it out")
         from training import allocator, hosts, setup  # jax and all that: not for --help
 
         allocator.keep_freed_memory()

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import sys
 import tempfile
 import threading
@@ -71,6 +72,9 @@ def run(main) -> None:
                 raise ValueError(f"--config={file}: there is no such file")
             if word.startswith("--config=") and not file.endswith(".py"):
                 raise ValueError(f"--config={file} is no Python file, such as configs/rope.py")
+            name = word.partition("=")[0]
+            if name.startswith("--config.") and "" in name.split("."):
+                raise ValueError(f"{word}: {name} names no field; write --config.train.steps=…")
         try:
             rest = flags.FLAGS(sys.argv)
         except Exception as error:  # a config file is a program, and may fail in any way
@@ -121,12 +125,18 @@ def config_fields() -> list[str]:
 def flag_mistake(error: Exception) -> str:
     """One line for what absl, ml_collections or a config file said."""
     text = str(error.args[0] if error.args else error)
+    below = re.search(r"Attempting to lookup: ([\w.]+\w)", text)
+    if below:
+        field = below[1].rpartition(".")[0]
+        return f"the config has no field {below[1]}: {field} is a value, not a section"
     if isinstance(error, KeyError) or (
         isinstance(error, AttributeError) and "Did you mean" in text
     ):
         name, _, hint = text.strip("'\"").replace("\\n", "\n").partition("\n")
         name = name.replace("\\", "").strip("'")
         return f"the config has no field {name}. {hint}".strip()
+    if isinstance(error, flags.IllegalFlagValueError):
+        return value_mistake(text)
     if isinstance(error, flags.UnrecognizedFlagError):
         name, last = error.flagname, error.flagname.rpartition(".")[2]
         meant = [field for field in config_fields() if field.rpartition(".")[2] == last]
@@ -139,6 +149,23 @@ def flag_mistake(error: Exception) -> str:
         text = " ".join(text.split())
         return f"{text} {cause}" if text.endswith(":") and cause else text
     return f"--config cannot be read: {type(error).__name__}: {' '.join(text.split())}"
+
+
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def value_mistake(text: str) -> str:
+    """One line for a value that does not fit its flag; absl's text begins with "flag --NAME=VALUE: "."""
+    words = zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True)  # --name=value or --name value
+    pairs = [(*word.lstrip("-").partition("="), after) for word, after in words]
+    pairs = [(name, value if equals else after) for name, equals, value, after in pairs]
+    given = (pair for pair in pairs if text.startswith("flag --{}={}: ".format(*pair)))
+    name, value = next(given, ("", ""))
+    kind = flags.FLAGS[name].flag_type() if name in flags.FLAGS else ""
+    if kind in KINDS:
+        return f"--{name}={value!r} must be {KINDS[kind]}"
+    inner = [field for field in config_fields() if field.startswith(f"{name}.")]
+    return f"--{name} is a section; write --{inner[0]}=…" if inner else text
 
 
 @contextlib.contextmanager

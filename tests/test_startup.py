@@ -98,3 +98,37 @@ def test_help_imports_nothing_heavy():
     code = "import sys, train; print([m for m in ('jax', 'flax', 'orbax', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done
+
+
+CONFIG = f"--config={ROOT}/configs/smoke.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config.train.steps=abc"], "--config.train.steps='abc' must be a whole number"),
+        (["--config.train.steps=1e3"], "--config.train.steps='1e3' must be a whole number"),
+        (["--config.train.steps", "x"], "--config.train.steps='x' must be a whole number"),
+        (["--config.train.steps="], "--config.train.steps='' must be a whole number"),
+        (["--config.seed=1: 2"], "--config.seed='1: 2' must be a whole number"),
+        (["--config.seed=1\n2"], r"--config.seed='1\n2' must be a whole number"),
+        (["--config.train.learning_rate=fast"], "learning_rate='fast' must be a number"),
+        (["--config.model.remat=maybe"], "--config.model.remat='maybe' must be true or false"),
+        (["--config.train=3"], "--config.train is a section; write --config.train.accumulate=…"),
+        (["--config.=3"], "--config.=3: --config. names no field"),
+        (["--config.train.=3"], "--config.train. names no field"),
+        (["--config.train.steps.more=3"], "no field train.steps.more: train.steps is a value"),
+        (["--config.train.steps"], "Missing value for flag --config.train.steps"),
+        (["--init_from=", "--workdir=w"], "--init_from= is empty: name a run, or leave it out"),
+    ],
+)
+def test_a_value_that_fits_no_flag_is_one_line(words, message):
+    """Each before jax is imported, and with nothing left behind."""
+    code = "import sys, train; from configs import command; sys.argv[0] = 'train.py'; "
+    code += "command.run(train.main)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, CONFIG, *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert done.stderr.startswith("train.py: ") and done.stderr.count("\n") == 1
+    assert not (ROOT / "w").exists()

@@ -236,7 +236,7 @@ def command(*words, **more):
     "words, message",
     [
         (["--config.train.lenght=5"], 'the config has no field lenght. Did you mean "length"'),
-        (["--config.train.steps=1e3"], "--config.train.steps=1e3"),
+        (["--config.train.steps=1e3"], "--config.train.steps='1e3' must be a whole number"),
         (["--confg=3"], "Unknown command line flag 'confg'"),
         (["--train.steps=3"], "unknown flag --train.steps; did you mean --config.train.steps=…?"),
         (["--config.position=yran"], "yran is no position scheme; did you mean yarn?"),

@@ -11,19 +11,6 @@ import eval_extrapolation as command
 from evaluation import arguments
 
 
-@pytest.fixture
-def given(monkeypatch):
-    """Sets flags for one test: given(lengths="32")."""
-
-    def give(**values):
-        defaults = {"schemes": None, "lengths": None, "protocols": "fixed", "stride": None}
-        defaults |= {"targets": None, "checkpoint": "latest", "text": None, "diagnostics": False}
-        for name, value in (defaults | {"append": False} | values).items():
-            monkeypatch.setattr(command, name.upper(), type("Flag", (), {"value": value}))
-
-    return give
-
-
 def test_lengths_are_sorted_and_merged():
     assert arguments.read_lengths("64, 16,64,016") == [16, 64]
     assert arguments.split_list("runs", "b, a,b,") == ["b", "a"]
@@ -58,32 +45,6 @@ def test_what_a_sweep_is_given_are_positive_integers(name, number):
         arguments.checked(protocol="fixed", **told)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"runs": ","}, "--runs=, names nothing"),
-        ({"protocols": ","}, "--protocols=, names nothing"),
-        ({"protocols": ""}, "--protocols= names nothing"),
-        ({"lengths": ""}, "--lengths= names nothing"),
-        ({"lengths": " , "}, "--lengths= ,  names nothing"),
-        ({"schemes": ","}, "--schemes=, names nothing: leave it out for each run's own"),
-        ({"schemes": ""}, "--schemes= names nothing"),
-        ({"checkpoint": ""}, "--checkpoint= is empty"),
-        ({"text": ""}, "--text= is empty"),
-        ({"text": " "}, "--text= is empty"),
-        (
-            {"diagnostics": True, "protocols": "disjoint"},
-            "--diagnostics reads the windows of fixed",
-        ),
-    ],
-)
-def test_an_empty_flag_is_no_default(given, values, message):
-    given(**{"runs": "runs/none", **values})
-    with pytest.raises(ValueError) as caught:
-        command.plan()
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize("word", ["--targets=0", "--stride=0", "--stride=-4", "--targets=x"])
 def test_a_number_below_one_is_refused_by_its_flag(word):
     name = word[2:].partition("=")[0]
@@ -97,17 +58,3 @@ def test_targets_of_zero_end_the_command_in_one_line(tmp_path):
     done = subprocess.run([*words, "--targets=0"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert "--targets=0" in done.stderr and not (tmp_path / "out").exists()
-
-
-def test_what_a_flag_does_not_reach_is_said(given, capsys):
-    given(stride=64, targets=16, text="x")
-    command.tell_unused(["fixed"])
-    assert capsys.readouterr().err == ""
-    command.tell_unused(["fixed", "sliding", "disjoint"])
-    assert capsys.readouterr().err == (
-        "note: --stride goes to fixed and sliding; disjoint takes none\n"
-        "note: --targets goes to fixed; sliding, disjoint takes none\n"
-    )
-    given(text="x")
-    command.tell_unused(["probe:copy"])
-    assert "--text is not read" in capsys.readouterr().err

@@ -5,11 +5,14 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import test_loop
@@ -189,17 +192,21 @@ def test_speed_is_of_the_steps_alone(tmp_path, monkeypatch, every, speeds):
     clock = Clock(monkeypatch)
     seconds = iter([50, 2, 2, 4])
 
-    def train_step(state, batch):  # its time passes when the loss is asked for
-        found = {"lr": 0.1, "grad_norm": 1.0, "finite": True}
-        return state, {"loss": Slow(clock, next(seconds)), **found}
-
-    monkeypatch.setattr(step, "make_train_step", lambda graph, config: train_step)
-    validate = clock.taking(1000, lambda params: 2.0)
-    monkeypatch.setattr(setup, "make_validation", lambda job: validate)
+    stub(monkeypatch, lambda: {"loss": Slow(clock, next(seconds))}, clock.taking(1000, lambda: 2.0))
     monkeypatch.setattr(job.checkpoints, "save", clock.taking(300, lambda *given: None))
     assert train.train(job, 4) == 0
     lines = [json.loads(m) for m in (job.workdir / "metrics.jsonl").read_text().splitlines()]
     assert [m["tokens_per_second"] for m in lines if "loss" in m] == pytest.approx(speeds)
+
+
+def stub(monkeypatch, found, validated=lambda: 2.0):
+    """Training whose steps do nothing and find `found()`, and whose validation loss is `validated()`."""
+
+    def train_step(state, batch):
+        return state, {"loss": 3.0, "lr": 0.1, "grad_norm": 1.0, "finite": True, **found()}
+
+    monkeypatch.setattr(step, "make_train_step", lambda graph, config: train_step)
+    monkeypatch.setattr(setup, "make_validation", lambda job: lambda params: validated())
 
 
 class Slow:
@@ -226,7 +233,7 @@ def largest_file(size):
 
 def test_a_full_disk_ends_a_training_in_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "unraisablehook", command.unraisable)
-    settings = {"steps": 40, "save_every": 2, "keep": 3}
+    settings = {"steps": 40, "save_every": 1, "keep": 3}
     job = prepared(tmp_path, **settings, stop_at=2)
     assert train.train(job, 2) == 0
     job = prepared(tmp_path, **settings)
@@ -260,6 +267,83 @@ def test_a_full_disk_under_the_metrics_is_told(tmp_path, capsys):
     assert train.train(prepared(tmp_path, steps=3, warmup_steps=1), 3) == 0
     lines = (job.workdir / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(m)["step"] for m in lines] == [1, 2, 3, 3]
+
+
+def test_what_fails_in_the_background_is_told_at_the_next_line(tmp_path, monkeypatch, capsys):
+    stub(monkeypatch, dict)
+    job = prepared(tmp_path, steps=40, save_every=30, log_every=10)
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [28]")
+
+    monkeypatch.setattr(job.checkpoints, "check", check)
+    assert train.train(job, 40) == 1
+    assert "run cannot be written: No space left on device (disk " in capsys.readouterr().err
+    lines = (job.workdir / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(m)["step"] for m in lines] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    "found, validated, message",
+    [
+        ({"finite": False, "loss": 7.0}, 2.0, "non-finite loss or update at step 1 .loss 7.0"),
+        ({}, float("nan"), "non-finite validation loss at step 2"),
+        ({}, float("inf"), "non-finite validation loss at step 2"),
+    ],
+)
+def test_nothing_that_is_not_finite_is_saved(
+    tmp_path, monkeypatch, capsys, found, validated, message
+):
+    stub(monkeypatch, lambda: found, lambda: validated)
+    job = prepared(tmp_path, steps=4, warmup_steps=1, save_every=2)
+    assert train.train(job, 4) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert checkpoint.step_folders(job.workdir) == []
+
+
+def test_the_command_stops_where_it_is_told_and_does_nothing_twice(tmp_path, monkeypatch, capsys):
+    stub(monkeypatch, dict)
+
+    def main(**settings):
+        config = test_loop.configured(tmp_path, warmup_steps=1, schedule="constant", **settings)
+        for name, value in (("CONFIG", config), ("WORKDIR", tmp_path / "run"), ("INIT_FROM", None)):
+            monkeypatch.setattr(train, name, SimpleNamespace(value=value))
+        status = train.main()
+        return status, capsys.readouterr().out
+
+    status, said = main(steps=6, stop_at=2)
+    assert status == 0 and "step 2/2  valid_loss" in said and "continuing" not in said
+    lines = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    # The stub's state never moves on: what was saved says so.
+    monkeypatch.setattr(checkpoint.Checkpoints, "restore_newest", at_step(2))
+    status, said = main(steps=6, stop_at=2)
+    assert (status, said) == (
+        0, f"{tmp_path}/run is at step 2, and 2 are asked for: nothing to do\n"
+    )  # fmt: skip
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == lines
+    status, said = main(steps=3, stop_at=5)
+    assert status == 0 and "continuing after step 2\n" in said and "step 3/3  valid_loss" in said
+
+
+def at_step(number):
+    return lambda self, like, sharding: {**like, "step": number}
+
+
+def test_only_reports_of_other_threads_are_left_out(monkeypatch):
+    shown = []
+    monkeypatch.setattr(sys, "__unraisablehook__", shown.append)
+    command.unraisable("main")
+    for setting in (None, "1"):
+        monkeypatch.delenv(command.TRACEBACK, raising=False)
+        if setting:
+            monkeypatch.setenv(command.TRACEBACK, setting)
+        other = threading.Thread(target=command.unraisable, args=(f"other {setting}",))
+        other.start()
+        other.join()
+    assert shown == ["main", "other 1"]
 
 
 def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path):
@@ -312,6 +396,22 @@ def test_a_last_line_that_was_cut_short_is_dropped_without_a_word(tmp_path):
     assert path.stat() == before
     metrics.keep_until(path, 1)
     assert path.read_bytes() == LINES[0] + b"\n"
+
+
+def test_tensorboard_forgets_the_steps_that_a_resumed_run_does_again(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for begun, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        log = metrics.MetricsLog(tmp_path, begun)
+        for at in steps:
+            log.write(at, {"loss": 10.0 * begun + at, "batch_hash": "ab"})
+        log.close()
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert board.Tags()["scalars"] == ["loss"]
+    found = [(event.step, event.value) for event in board.Scalars("loss")]
+    assert found == [(1, 1.0), (2, 2.0), (3, 23.0), (4, 24.0)]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(m["step"], m["loss"]) for m in lines] == found
 
 
 def test_starts_within_one_second_keep_their_own_events(tmp_path):

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+import data
 import train
 from configs import smoke
 from training import flops, hosts, mesh, setup, step
 from training.config import RunConfig
 
 
-def prepared(tmp_path, **settings):
+def configured(tmp_path, **settings):
     config = smoke.get_config()
     config.data.source = "synthetic:copy"
     config.data.cache_dir = str(tmp_path / "cache")
@@ -21,7 +22,11 @@ def prepared(tmp_path, **settings):
     config.train.update({"eval_windows": 8, "save_every": 0, "eval_every": 0})
     config.mesh.data = 1
     config.train.update(settings)
-    return setup.prepare(config, Path(tmp_path) / "run", None)
+    return config
+
+
+def prepared(tmp_path, **settings):
+    return setup.prepare(configured(tmp_path, **settings), Path(tmp_path) / "run", None)
 
 
 class Late:
@@ -124,3 +129,24 @@ def test_speed_and_utilization_are_written_where_they_are_known(tmp_path, monkey
     for m in lines[1:]:
         assert m["flops_per_second"] == pytest.approx(m["tokens_per_second"] * per_token)
         assert m["utilization"] == pytest.approx(m["flops_per_second"] / 1e12)
+    assert [m["tokens_seen"] for m in lines] == [128, 256, 384]
+    for number, m in enumerate(lines):
+        assert m["batch_hash"] == data.batch_hash(job.batches.batch(number)["tokens"])
+    # Warm-up ends at the first update; then half a cosine down to a tenth of 1e-2.
+    assert [m["lr"] for m in lines] == pytest.approx([1e-2, 5.5e-3, 1e-3])
+
+
+def test_the_summary_says_how_much_of_an_epoch_is_trained(tmp_path):
+    job = prepared(tmp_path, steps=2, warmup_steps=1)
+    said = setup.summary(job)
+    part = 2 * 8 / job.batches.windows_per_epoch
+    assert part < 0.005 and f"; 2 steps = {part:.3g} epochs" in said and " 0.00 " not in said
+    assert "step        8 windows of 16 = 128 tokens" in said
+
+
+@pytest.mark.parametrize("name", ["JAX_NUM_PROCESSES", "JAX_PROCESS_ID"])
+@pytest.mark.parametrize("value", ["two", "-1", "1.0", ""])
+def test_a_number_of_processes_that_is_none_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name}='{value}' must be a whole number"):
+        hosts.join()

@@ -28,10 +28,6 @@ class Composition(Scheme):
         self.sinks = max(s.sinks for s in schemes)
         self.swaps = ()
 
-    def positions(self, T: int, key: jax.Array | None = None) -> jax.Array:
-        source = next((s for s in self.parts.values() if s.randomized), None)
-        return super().positions(T, key) if source is None else source.positions(T, key)
-
     def embed(self, x: jax.Array, pos: jax.Array) -> jax.Array:
         for scheme in self.parts.values():
             x = scheme.embed(x, pos)

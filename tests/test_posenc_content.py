@@ -177,6 +177,27 @@ def test_deberta_log_buckets():
     assert deberta_bucket(-200, 256, 512) == -169
 
 
+@pytest.mark.parametrize("B, M", [(256, 512), (8, 33), (8, 20), (16, 17 * 7)])
+def test_deberta_buckets_of_every_distance(B, M):
+    """8 buckets to 33: the logarithmic ones end at 4, 8, 16 and 32, where float64 may miss a whole number."""
+    scheme = scheme_of("deberta", num_buckets=B, max_distance=M)
+    distances = np.arange(-M - 9, M + 9)
+    found = np.asarray(scheme.rows(jnp.asarray(distances)))
+    assert found.tolist() == [deberta_row(int(r), B, M) for r in distances]
+    if (B, M) == (8, 33):
+        assert found[distances.searchsorted([4, 5, 8, 9, 16, 17, 32])].tolist() == [
+            *(12, 13, 13, 14, 14, 15, 15)
+        ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_terms_of_bfloat16_queries_are_computed_in_float32(name):
+    scheme = randomised(scheme_of(name, H=2))
+    low = [normal(6, 2, 4, seed=s).astype(jnp.bfloat16) for s in (0, 1)]
+    exact = scheme.content(*(a.astype(jnp.float32) for a in low), arange(6), arange(6))
+    np.testing.assert_array_equal(scheme.content(*low, arange(6), arange(6)), exact)
+
+
 def test_deberta_directions():
     """Code and paper agree on the diagonal and, where the table is not symmetric, nowhere else."""
     code, paper = (

@@ -89,14 +89,17 @@ def test_on_a_gpu_what_a_fused_kernel_does_not_know_stays_with_ours(name, on_a_g
     assert ("cudnn" in text) == (name == "rope+log_n")
 
 
-@pytest.mark.parametrize("change", ["float32", "segments", "cache", "head size"])
+@pytest.mark.parametrize(
+    "change", ["float32", "segments", "cache", "head size", "wide heads", "narrow values"]
+)
 def test_the_kernel_is_not_asked_for_what_it_cannot_do(change):
     scheme = models.build(run_config("rope").model_config(11), 0).scheme
-    K = 12 if change == "head size" else 8
+    K = {"head size": 12, "wide heads": 136}.get(change, 8)
     q = jnp.zeros((B, T, 2, K), jnp.float32 if change == "float32" else jnp.bfloat16)
     k = jnp.zeros((B, 2 * T if change == "cache" else T, 2, K), q.dtype)
     segments = jnp.zeros((B, T), jnp.int32) if change == "segments" else None
-    assert not attention.fusible(scheme, q, k, k, segments)
+    v = k[..., : K - 4] if change == "narrow values" else k
+    assert not attention.fusible(scheme, q, k, v, segments)
     plain = jnp.zeros((B, T, 2, 8), jnp.bfloat16)
     assert attention.fusible(scheme, plain, plain, plain)
 

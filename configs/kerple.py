@@ -2,8 +2,9 @@
 
     python train.py --config=configs/kerple.py --workdir=runs/kerple
 
-`--config.position=kerple:kind=power` is the other variant of the paper.
-Expected: flat, or slightly falling, to many times the training length; a little below ALiBi.
+`--config.position=kerple:kind=power` is the other variant of the paper. Expected: flat, or slightly
+falling, to many times the training length, and a little below ALiBi, in its paper. At the demo's
+size it rises slowly and stays above ALiBi.
 """
 
 from ml_collections import ConfigDict

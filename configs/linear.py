@@ -2,8 +2,8 @@
 
     python train.py --config=configs/linear.py --workdir=runs/linear
 
-What decoding keeps does not grow with the text. Expected: 0.2 nats per byte above rope at the
-training length, and a smaller rise past it.
+What decoding keeps does not grow with the text. Expected: a loss above rope's at the training
+length, and a smaller rise past it.
 """
 
 from ml_collections import ConfigDict

@@ -3,7 +3,8 @@
     python train.py --config=configs/llama3.py --workdir=runs/llama3 --init_from=runs/rope
 
 The factor is the ratio of the two lengths and is fixed; the original length is the parent's.
-Expected: close to ntk_by_parts, of which it is the case with 1 and 4 turns as bounds.
+Expected: without a fine-tune, at 16 times the training length, between yarn and ntk_by_parts, of
+which it is the case with 1 and 4 turns as bounds.
 """
 
 from ml_collections import ConfigDict

@@ -3,8 +3,9 @@
     python train.py --config=configs/log_n.py --workdir=runs/log_n
 
 Log-n owns no parameters and goes with every scheme; up to the training length it is the identity,
-so this trains exactly as rope does, and `--schemes=rope+log_n` reads a rope run under it.
-Expected: rope's curve, with a somewhat slower rise past the training length.
+so this trains exactly as rope does, and `--schemes=rope+log_n` reads a rope run under it. Expected:
+rope's loss at the training length. The slower rise past it of its paper does not show at the demo's
+size.
 """
 
 from ml_collections import ConfigDict

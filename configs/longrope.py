@@ -4,8 +4,9 @@
 
 The original length is the parent's: up to it the short list serves, beyond it the long one. The
 paper finds both lists by search. These were not searched: the long one has the frequencies of YaRN
-for this length, factor and head size (the fastest pair kept, the slow ones divided by 4).
-Expected: with these lists about as yarn; what a search finds beyond that is the paper's gain.
+for this length, factor and head size (the fastest pair kept, the slow ones divided by 4). Expected:
+with these lists about as yarn after a fine-tune, and no better than rope without one; what a search
+finds beyond that is the paper's gain.
 """
 
 from ml_collections import ConfigDict

@@ -3,7 +3,7 @@
     python train.py --config=configs/ntk_by_parts.py --workdir=runs/by_parts --init_from=runs/rope
 
 The factor is the ratio of the two lengths and is fixed; the original length is the parent's.
-Expected: between ntk and yarn, which adds a temperature to it; usable without any fine-tune
+Expected: above yarn, which adds a temperature to it; usable without any fine-tune
 (`--schemes=ntk_by_parts` on the RoPE run) and better with one.
 """
 

@@ -2,8 +2,8 @@
 
     python train.py --config=configs/rope.py --workdir=runs/rope
 
-Expected: the best loss at the training length, rising steeply past it. Its checkpoints are what PI,
-NTK and YaRN extend: `eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn`.
+Expected: among the best losses at the training length, rising steeply past it. Its checkpoints are
+what PI, NTK and YaRN extend: `eval_extrapolation.py --runs=runs/rope --schemes=rope,pi,ntk,yarn`.
 """
 
 from ml_collections import ConfigDict

@@ -2,7 +2,7 @@
 
     python train.py --config=configs/sandwich.py --workdir=runs/sandwich
 
-Expected: flat far past the training length, close to ALiBi and KERPLE.
+Expected: flat far past the training length, below ALiBi and KERPLE at the demo's size.
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,9 @@
-"""Write every generated part of the documents: tables and figures come from records, never from a keyboard.
+"""Write every generated part of the documents: tables, figures and the numbers in prose come from records.
 
     python docs/build.py [--check]
 
-In each document below it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`; beside each
+In each document below it fills what stands between `<!-- NAME -->` and `<!-- /NAME -->`, and the
+figures of the sentences that docs/claims.py lists; beside each
 records.jsonl of docs/results it draws curves.svg and curves.png, or probes.svg and probes.png; it
 writes docs/gallery.md and the pictures of docs/gallery. --check writes nothing, and fails where a
 document, or a drawn svg, is not byte for byte what its records give.
@@ -17,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-import tables  # noqa: E402 (the roots are put on the path above)
+import claims  # noqa: E402 (the roots are put on the path above)
+import tables  # noqa: E402
 
 from evaluation.plots import plot_curves  # noqa: E402
 from evaluation.probe_plot import plot_probes  # noqa: E402
@@ -46,6 +48,7 @@ def parts() -> dict[str, dict[str, str]]:
             "probes": tables.probes(RESULTS / "probes"),
             "depths": tables.depths(RESULTS / "probes", "passkey"),
         },
+        "docs/diagnostics.md": {"example": tables.diagnostics(ROOT / "docs" / "diagnostics.jsonl")},
         "docs/long_evaluation.md": tables.long_evaluation(ROOT / "docs" / "long_evaluation.jsonl"),
         "docs/performance.md": tables.performance(ROOT / "docs" / "performance"),
     }
@@ -53,11 +56,14 @@ def parts() -> dict[str, dict[str, str]]:
 
 def main() -> int:
     checking, wrong = "--check" in sys.argv, []
-    for document, contents in parts().items():
+    contents, stated = parts(), claims.claims()
+    for document in dict.fromkeys([*contents, *stated]):
         path = ROOT / document
         old = new = path.read_text(encoding="utf-8")
-        for name, content in contents.items():
+        for name, content in contents.get(document, {}).items():
             new = fill(document, new, name, content)
+        for words, figures in stated.get(document, []):
+            new = claims.state(document, new, words, figures)
         if checking:
             wrong += [document] if new != old else []
         else:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 from evaluation.curves import Curve, gather
 from evaluation.probes import PREFIX
 from evaluation.records import read_records, read_statistics
@@ -122,6 +124,27 @@ def share(record: dict | None) -> str:
     if record is None:
         return ""
     return f"{record['accuracy']:.2f}" if record["status"] == "ok" else MARKS[record["status"]]
+
+
+def diagnostics(path: Path) -> str:
+    """The RoPE run under three schemes: means over layers and heads, the logit the largest of all."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    shown = {"entropy": ".2f", "mean_distance": ".0f", "beyond": ".2f", "first": ".3f"}
+    shown |= {"largest_logit": ".0f", "unseen_angles": ".2f"}
+    rows = []
+    for scheme, length in dict.fromkeys((r["scheme"], r["length"]) for r in records):
+        layers = [r for r in records if (r["scheme"], r["length"]) == (scheme, length)]
+        if not layers[0]["run"].endswith("rope"):
+            continue
+        figures = [f"{average(layers, name):{digits}}" for name, digits in shown.items()]
+        rows.append((f"`{scheme}`", str(length), f"{layers[0]['nll']:.2f}", *figures))
+    return markdown(("scheme", "length", "nll", *shown), rows)
+
+
+def average(layers: list[dict], name: str) -> float:
+    """One figure over the layers, and over heads where each has its own; of logits the largest."""
+    values = [v for layer in layers for v in np.atleast_1d(layer[name])]
+    return max(values) if name == "largest_logit" else sum(values) / len(values)
 
 
 def long_evaluation(path: Path) -> dict[str, str]:

@@ -147,3 +147,18 @@ def test_paired_difference_at_its_edges():
     for wrong in (([1.0], [1.0, 2.0], [0]), ([], [], []), ([[1.0]], [[1.0]], [[0]])):
         with pytest.raises(ValueError, match="one shape"):
             evaluation.paired_difference(*wrong)
+
+
+@pytest.mark.slow
+def test_the_tables_of_coverage_are_what_the_benchmark_finds(monkeypatch):
+    """Some of their rows: each has random numbers of its own, and the same ones every time."""
+    from benchmarks import coverage
+
+    page = coverage.PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(coverage, "CLUSTERS", (5,))
+    effects = {name: coverage.EFFECTS[name] for name in ("seeds and texts", "seeds differ most")}
+    monkeypatch.setattr(coverage, "EFFECTS", effects)
+    rows = coverage.one_level()[1:] + coverage.two_level()[1:]
+    assert len(rows) == 4 + 4  # kinds of text; two effects with 8 and 40 clusters
+    for row in rows:
+        assert coverage.markdown([row]).splitlines()[0] in page

@@ -1,9 +1,12 @@
 """A stub model whose true curve is known: `sweep` must hold it in about 95 of 100 corpora."""
 
+from pathlib import Path
+
 import numpy as np
 
 import evaluation
 
+ROOT = Path(__file__).parent.parent
 CORPORA, L, BLOCK, LENGTHS = 100, 32, 16, (48, 96)
 DOCUMENTS, LONGEST, MEAN = 12, 500, 2.0
 
@@ -75,3 +78,11 @@ def test_about_95_of_100_simulated_corpora_hold_the_true_curve():
     assert all(count >= 88 for count in covered.values()), covered
     assert sum(covered.values()) < 4 * CORPORA, "intervals that always hold are too wide"
     assert naive < 80
+    page = " ".join((ROOT / "docs" / "statistics.md").read_text(encoding="utf-8").split())
+    at = [covered[kind, n] for kind in ("curve", "context") for n in LENGTHS]
+    assert (
+        "is held by {} and {} of its intervals at the two lengths, and its true gain".format(*at)
+        in page
+    )
+    assert "gain from context by {} and {}.".format(*at[2:]) in page
+    assert f"such intervals hold the truth {naive} times in 100." in page

@@ -225,6 +225,18 @@ def test_help_shows_the_flags(capsys):
     assert "python -m posenc.gallery --out=DIR" in shown and "--run:" in shown
 
 
+def test_the_command_says_what_it_is_doing(tmp_path, monkeypatch, capsys):
+    """A line before each picture and before the page, not half a minute of silence."""
+    seen = []
+    monkeypatch.setattr(pictures, "save", lambda picture, out: seen.append(capsys.readouterr().out))
+    monkeypatch.setattr(page, "build", lambda schemes: seen.append(capsys.readouterr().out) or "")
+    assert main(["gallery", f"--out={tmp_path}"]) == 0
+    names = [picture.name for picture in pictures.PICTURES]
+    lines = [f"{k} of {len(names)}: {name}.png\n" for k, name in enumerate(names, 1)]
+    assert seen == [*lines, "gallery.html: every state of its sliders, the longest part\n"]
+    assert capsys.readouterr().out == f"{len(names)} pictures and {tmp_path / 'gallery.html'}\n"
+
+
 @pytest.mark.slow
 def test_the_command_draws_everything_and_the_biases_of_a_run(tmp_path):
     run = tmp_path / "run"

@@ -45,12 +45,19 @@ def draw(out: Path, run: str | None) -> None:
 
     trained = biases.run_schemes(run) if run else {}
     out.mkdir(parents=True, exist_ok=True)
-    extra = pictures.of_run(trained) if trained else ()
-    for picture in (*pictures.PICTURES, *extra):
+    chosen = (*pictures.PICTURES, *(pictures.of_run(trained) if trained else ()))
+    for number, picture in enumerate(chosen, 1):
+        say(f"{number} of {len(chosen)}: {picture.name}.png")
         pictures.save(picture, out)
+    say("gallery.html: every state of its sliders, the longest part")
     schemes = {**biases.new_schemes(), **trained}
     (out / "gallery.html").write_text(page.build(schemes), encoding="utf-8")
-    print(f"{len(pictures.PICTURES) + len(extra)} pictures and {out / 'gallery.html'}")
+    print(f"{len(chosen)} pictures and {out / 'gallery.html'}")
+
+
+def say(line: str) -> None:
+    """A line of progress, seen at once wherever it goes."""
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ def slow(spec, scheme, q, k, v, q_pos, k_pos):
     return attend(plain_name(spec), S, parameters, q, k, v, q_pos, k_pos)
 
 
-@pytest.mark.parametrize("spec, block", [("rope+log_n", None), ("alibi", 2), ("shaw", None)])
+@pytest.mark.parametrize(
+    "spec, block", [("rope+log_n", None), ("alibi", 2), ("shaw", None), ("deberta", None)]
+)
 def test_rows_of_their_own_equal_the_oracle(spec, block):
     scheme = build(spec, S)
     q, k, v = operands()

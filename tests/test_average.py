@@ -67,6 +67,8 @@ def test_bfloat16_values_are_summed_in_float32():
     v = jnp.ones((1024, 1, 1), jnp.bfloat16)
     out = average(jnp.zeros((1, 1, 1024)), v)
     assert out.dtype == jnp.float32 and out[0, 0, 0] == 1
+    half = v.at[::2].add(2**-7)  # of a mean between two bfloat16 numbers, and a sum as well
+    assert average(jnp.zeros((1, 1, 1024)), half)[0, 0, 0] == 1 + 2**-8
     grads = jax.grad(lambda v: average(jnp.zeros((1, 1, 1024)), v)[0, 0, 0])(v)
     assert grads.dtype == jnp.bfloat16
     np.testing.assert_allclose(grads.astype(jnp.float32), 1 / 1024, rtol=1e-2)

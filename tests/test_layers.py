@@ -64,6 +64,13 @@ def test_parameters_are_named_by_scheme_and_shared_where_equal():
     assert {n for n in names if "posenc" in n} == {"posenc.t5@0.table", "posenc.t5@1.table"}
 
 
+def test_layers_share_the_first_instance_and_its_draw():
+    """So a shared scheme starts as it does alone, however many layers name it."""
+    alone = posenc.create("t5", DIMS, nnx.Rngs(0))
+    layers = posenc.create_layers("t5|nope", DIMS, 4, nnx.Rngs(0))
+    np.testing.assert_array_equal(layers.shared["t5"].table[...], alone.table[...])
+
+
 def test_a_table_is_added_to_the_embeddings_once():
     graph, params = models.split(make("learned|nope", **FOUR))
     plain_graph, plain = models.split(make("learned", **FOUR))

@@ -53,7 +53,7 @@ def test_the_one_line_spelling(parts, text):
         ("rope:base=", {}, "should read option=value, as in rope:base=10000"),
         ("rope:,", {}, "should read option=value"),
         ("2rope", {}, "'2rope' is not a scheme's name"),
-        ("rope+rope+rope", {}, "rope stands twice"),
+        ("alibi+alibi", {}, "alibi stands twice in alibi"),
         ("rope:base=true", {}, "base=True must be a number"),
         ("t5:num_buckets=true", {}, "num_buckets=True must be a whole number"),
         ("t5:num_buckets=8.0", {}, "num_buckets=8.0 must be a whole number"),

@@ -16,6 +16,7 @@ import pytest
 from configs import smoke
 from training import checkpoint, setup
 from training.config import RunConfig
+from training.record import run_config
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {
@@ -221,4 +222,4 @@ def test_mesh_distributed_may_change_on_resume_and_older_runs_lack_it():
     assert together.differences(alone) == [] and together.hash() == alone.hash()
     record = alone.to_dict()
     del record["mesh"]["distributed"]
-    assert checkpoint.run_config(record) == alone
+    assert run_config(record) == alone

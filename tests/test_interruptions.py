@@ -264,7 +264,9 @@ def test_a_full_disk_under_the_metrics_is_told(tmp_path, capsys):
     assert f"train.py: {job.workdir} cannot be written: File too large (disk " in said
     assert said.count("\n") == 1 and "no checkpoint yet" in said
     assert (job.workdir / "metrics.jsonl").stat().st_size == 300  # cut short
-    assert train.train(prepared(tmp_path, steps=3, warmup_steps=1), 3) == 0
+    with pytest.warns(UserWarning, match="was ended at step 1, before its first checkpoint"):
+        again = prepared(tmp_path, steps=3, warmup_steps=1)
+    assert train.train(again, 3) == 0
     lines = (job.workdir / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(m)["step"] for m in lines] == [1, 2, 3, 3]
 

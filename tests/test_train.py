@@ -188,8 +188,8 @@ def test_a_run_starts_from_anothers_weights_under_a_swap(whole, tmp_path):
     [
         ("alibi", {}, "checkpoint of rope cannot be read as alibi"),
         ("learned", {}, "lacks learned.table"),
-        ("rope", {"d_model": 32}, "model.d_model=32 does not fit init_from=.*, which has 16"),
-        ("rope", {"num_layers": 2}, "model.num_layers=2 does not fit"),
+        ("rope", {"d_model": 32}, "init_from=.* does not fit: model.d_model is 32, there 16"),
+        ("rope", {"num_layers": 2}, "does not fit: model.num_layers is 2, there 1"),
     ],
 )
 def test_a_parent_that_does_not_fit_is_refused_with_the_names(
@@ -339,7 +339,9 @@ def test_a_parent_with_other_heads_is_refused(whole, tmp_path):
     """The kernels have one shape whatever the number of heads: only the config tells."""
     config = tiny(whole[0])
     config.model.num_heads = 1
-    with pytest.raises(ValueError, match="model.num_heads=1 does not fit .* which has 2"):
+    with pytest.raises(
+        ValueError, match="model.num_heads is 1, there 2; model.num_kv_heads is 1, there 2"
+    ):
         setup.prepare(config, tmp_path / "child", str(whole[1]))
     assert not (tmp_path / "child").exists()
 
@@ -368,7 +370,7 @@ def test_checkpoints_that_cannot_be_read_are_left_alone(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, message", [(None, "without their config.json"), ("[]", "is missing")]
+    "text, message", [(None, "without config.json"), ("[]", "holds no JSON object")]
 )
 def test_checkpoints_without_their_config_are_refused(whole, tmp_path, text, message):
     run = copied(whole[1], tmp_path / "copy")

@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 from flax import nnx
 
 from data import DataConfig
@@ -109,29 +111,27 @@ class RunConfig:
     mesh: MeshConfig
 
     @classmethod
-    def from_config(cls, config: Mapping) -> "RunConfig":
-        """From an ml-collections ConfigDict or the dictionary of a config.json. ValueError names what does not fit."""
+    def from_config(cls, config: Mapping, recorded: bool = False) -> "RunConfig":
+        """From a ConfigDict, or the settings in a config.json (`recorded`). ValueError names what does not fit."""
         config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in config:
-            if name not in known:
-                raise ValueError(f"the config has no field {name}; {did_you_mean(name, known)}")
-        for name in known:
-            if name not in config:
-                raise ValueError(f"the config lacks {name}; start from configs/base.py")
+        check_names("", config, names_of(cls), recorded)
+        sections = {"data": DataConfig, "train": TrainConfig, "mesh": MeshConfig}
+        for name, known in {"model": ModelConfig, **sections}.items():
+            if not isinstance(config[name], Mapping):
+                raise ValueError(f"{name}={config[name]!r} must be a group of fields")
+            check_names(f"{name}.", config[name], names_of(known), recorded)
         return cls(
             seed=config["seed"],
             position=canonical(config["position"]),
             model=dict(config["model"]),
-            data=section("data", DataConfig, config["data"]),
-            train=section("train", TrainConfig, config["train"]),
-            mesh=section("mesh", MeshConfig, config["mesh"]),
+            **{name: section(name, known, config[name]) for name, known in sections.items()},
         ).checked()
 
     def checked(self) -> "RunConfig":
         """Refuse before anything is prepared what could only fail later: the model's sizes, the scheme's options."""
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed} must be at least 0 and below 2^32")
+        seed = self.seed
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+            raise ValueError(f"seed={seed!r} must be a whole number, at least 0 and below 2^32")
         for field in ("source", "valid_source"):
             source = getattr(self.data, field)
             task, length = task_of(source)
@@ -151,7 +151,11 @@ class RunConfig:
             "train_length": self.train.length,
         }
         config = section("model", ModelConfig, {**self.model, **derived})
-        create_layers(self.position, config.dims, config.num_layers, nnx.Rngs(0))
+
+        def create() -> None:
+            create_layers(self.position, config.dims, config.num_layers, nnx.Rngs(0))
+
+        jax.eval_shape(create)  # takes no memory for sizes that may be a mistake
         return config
 
     def to_dict(self) -> dict:
@@ -186,18 +190,42 @@ def canonical(position) -> str:
     return format_pattern([[(n, dict(sorted(o.items()))) for n, o in parts] for parts in pattern])
 
 
+# What ModelConfig has beside the fields of `config.model`; see RunConfig.model_config.
+DERIVED = ("position", "vocab_size", "train_length")
+
+
+def names_of(cls) -> list[str]:
+    """The fields that a section of the config has."""
+    return [
+        f.name for f in dataclasses.fields(cls) if cls is not ModelConfig or f.name not in DERIVED
+    ]
+
+
+def check_names(prefix: str, values: Mapping, known: list[str], recorded: bool) -> None:
+    """ValueError names a field that is not known or not there; what to do about it depends on who wrote them."""
+    for key in values:
+        if key not in known:
+            if recorded:
+                raise ValueError(f"{prefix}{key} is not known to this version of the program")
+            raise ValueError(f"the config has no field {prefix}{key}; {did_you_mean(key, known)}")
+    for key in known:
+        if key not in values:
+            if recorded:
+                raise ValueError(f"{prefix}{key} is missing")
+            raise ValueError(f"the config lacks {prefix}{key}; start from configs/base.py")
+
+
 def section(name: str, cls, values: Mapping):
-    """The dataclass of one section of the config; ValueError names a missing, unknown or mistyped field."""
+    """The dataclass of one section of the config; ValueError names a value of another type, or out of all bounds."""
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     for key, value in values.items():
-        if key not in types:
-            raise ValueError(f"the config has no field {name}.{key}; {did_you_mean(key, types)}")
         expected = (int, float) if types[key] is float else types[key]
         if not isinstance(value, expected) or (isinstance(value, bool) and types[key] is not bool):
             raise ValueError(f"{name}.{key}={value!r} must be of type {types[key].__name__}")
-    missing = [key for key in types if key not in values]
-    if missing:
-        raise ValueError(f"the config lacks {name}.{missing[0]}; start from configs/base.py")
+        if types[key] is float and not abs(value) <= sys.float_info.max:
+            raise ValueError(f"{name}.{key}={value} must be a finite number")
+        if types[key] is int and abs(value) >= 2**31:
+            raise ValueError(f"{name}.{key}={value} must be below 2^31")
     return cls(**values)
 
 
@@ -211,8 +239,13 @@ def flat(tree: Mapping, prefix: str = "") -> dict[str, object]:
 
 
 def read_json(path: Path) -> dict:
-    """A JSON file as a dictionary; ValueError names a file that holds none."""
+    """The object in a JSON file; ValueError names a file that holds none."""
     try:
-        return json.loads(Path(path).read_text())
-    except json.JSONDecodeError as error:
+        found = json.loads(Path(path).read_bytes().decode())
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text in UTF-8") from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return found

@@ -84,6 +84,12 @@ def keep_until(path: Path, step: int) -> None:
         durable.replace(path, b"".join(line + b"\n" for line in kept))
 
 
+def last_step(path: Path) -> int:
+    """The last step that a metrics.jsonl tells of; 0 where there is none."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return max((step_of(line) or 0 for line in lines), default=0)
+
+
 def step_of(line: bytes) -> int | None:
     """The step that a line of metrics.jsonl is of; None where it is no such line."""
     try:

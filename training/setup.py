@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import platform
-import subprocess
-from importlib.metadata import version
+import warnings
 from pathlib import Path
 
 import jax
@@ -14,8 +12,9 @@ from jax.sharding import Mesh
 
 import data
 import models
-from training import checkpoint, durable, hosts, lock, mesh, parent
+from training import checkpoint, durable, hosts, lock, mesh, parent, record
 from training.config import RunConfig, flat
+from training.metrics import last_step
 from training.step import State, init_state, make_eval_step
 
 # Words of a parameter's dotted name -> the part of the model it is counted under; the first that
@@ -62,25 +61,25 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         if hosts.is_chief() and workdir.is_dir():
             lock.take(workdir)
         config = RunConfig.from_config(given)
-        earlier = None
+        earlier, before = None, None
         if (workdir / "config.json").exists():
-            earlier = checkpoint.read_record(workdir / "config.json")
-        elif checkpoint.step_folders(workdir):
-            raise ValueError(
-                f"{workdir} holds checkpoints without their config.json; name another workdir"
-            )
+            earlier, before = record.read_record(workdir / "config.json")
+        refuse_lost(workdir, before)
         source = None
         if init_from and not earlier:
             source = checkpoint.load_run(init_from)
-        origin = find_origin(earlier, init_from, source, workdir)
+        if earlier:
+            origin = parent.known_again(earlier["parent"], init_from, workdir)
+        else:
+            origin = parent.describe(source) if source else None
         if origin:
             config = parent.adopt(config, origin)
-        if earlier:
-            differences = config.differences(checkpoint.run_config(earlier))
+        if before:
+            differences = config.differences(before)
             if differences:
                 raise ValueError(
                     f"{workdir} holds a run with other settings: {'; '.join(differences)}. "
-                    "Give back the old values, or another workdir"
+                    "Use the earlier values or another workdir"
                 )
         devices = mesh.make_mesh(config.mesh, config.train)
         corpus = data.prepare(config.data)
@@ -123,7 +122,7 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
     state = checkpoints.restore_newest(fresh, sharding)
     if state is None:
         if origin:  # also where a child stopped before its first checkpoint
-            source = source or checkpoint.load_run(origin["run"], str(origin["step"]))
+            source = source or parent.read_again(origin, workdir)
             fresh = init_state(source.params, config)
         state = mesh.put_state(fresh, sharding)
     return Job(
@@ -137,7 +136,7 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         state=state,
         step=int(state["step"]),
         checkpoints=checkpoints,
-        record=make_record(config, corpus, origin),
+        record=record.make_record(config, corpus, origin),
     )
 
 
@@ -154,52 +153,31 @@ def what_must_be_alike(config: RunConfig, corpus: data.Corpus, workdir: Path) ->
     }
 
 
-def find_origin(earlier: dict | None, init_from: str | None, source, workdir: Path) -> dict | None:
-    """The parent of this run, as recorded when it began, or the one that --init_from names now."""
-    if not earlier:
-        return parent.describe(source) if source else None
-    recorded = earlier["parent"]
-    if init_from and (not recorded or str(checkpoint.absolute(init_from)) != recorded["run"]):
-        began = f"from {recorded['run']}" if recorded else "from fresh weights"
+def refuse_lost(workdir: Path, before: RunConfig | None) -> None:
+    """ValueError where a run was trained whose config.json (`before`) or checkpoints are no longer there.
+
+    One that was ended before its first checkpoint begins again, and says so.
+    """
+    folder = workdir / "checkpoints"
+    saved, last = checkpoint.step_folders(workdir), last_step(workdir / "metrics.jsonl")
+    if not before and (saved or last):
+        found = "checkpoints" if saved else "metrics.jsonl"
+        raise ValueError(f"{workdir} holds {found} without config.json; name another workdir")
+    if saved or not last:
+        return
+    c = before.train
+    # A save is begun when the one before it is on disk.
+    saved = c.save_every and last > 2 * c.save_every
+    ended = last >= min(c.steps, c.stop_at or c.steps) and not list(folder.glob("*-tmp"))
+    if saved or ended or not folder.exists():
         raise ValueError(
-            f"{workdir} holds a run that began {began}, not from init_from={init_from}"
+            f"metrics.jsonl in {workdir} reaches step {last}, but there is no checkpoint in {folder}: "
+            "put them back, name another workdir, or remove metrics.jsonl to train from the start"
         )
-    return recorded
-
-
-def make_record(config: RunConfig, corpus: data.Corpus, origin: dict | None) -> dict:
-    """config.json: the settings, and what it takes to read the run's checkpoints and to know where they came from."""
-    packages = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-    return {
-        **config.to_dict(),
-        "config_hash": config.hash(),
-        "train_length": config.train.length,
-        "tokenizer": corpus.tokenizer.identity(),
-        "corpus": corpus.meta,
-        "parent": origin,
-        "provenance": {
-            "git_revision": git_revision(),
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in packages},
-            "devices": [device.device_kind for device in jax.devices()],
-        },
-    }
-
-
-def git_revision() -> str | None:
-    """The commit this code is at, with "+changes" if files differ from it; None outside a repository."""
-    here = Path(__file__).parent
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=here, capture_output=True, text=True, timeout=20, check=True
-        )
-        return done.stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    warnings.warn(
+        f"{workdir} was ended at step {last}, before its first checkpoint, and begins again",
+        stacklevel=2,
+    )
 
 
 def make_validation(job: Job):

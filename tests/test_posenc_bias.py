@@ -256,3 +256,11 @@ def test_fire_threshold_starts_at_the_training_length():
 def test_refused_by_name(spec, options, named):
     with pytest.raises(ValueError, match=named):
         scheme_of(spec, **options)
+
+
+def test_fire_takes_the_size_of_c_and_no_distance_to_the_future():
+    scheme, pos = scheme_of("fire"), jnp.array([3, 9, 70], jnp.int32)
+    seen = np.asarray(scheme.distances(pos, pos))
+    scheme.c[...] = -scheme.c[...]
+    np.testing.assert_array_equal(scheme.distances(pos, pos), seen)
+    assert (seen[np.triu_indices(3)] == 0).all() and (seen[np.tril_indices(3, -1)] > 0).all()

@@ -120,3 +120,14 @@ def test_parameters_are_split_along_the_longest_axis_that_divides():
     shapes |= {(8, 8): (), (1023,): (), (1025,): (), (1024,): ("fsdp",), (33, 33): ()}
     for shape, spec in shapes.items():
         assert tuple(mesh.state_sharding(devices, jnp.zeros(shape)).spec) == spec, shape
+
+
+def test_the_norm_told_is_that_of_the_gradient():
+    """Of the mean loss, before it is clipped and whatever Adam makes of it."""
+    config = run_config(train__grad_clip=0.1)
+    graph, state = start(config)
+    evaluate = make_eval_step(graph)
+    gradient = jax.jit(jax.grad(lambda p: evaluate(p, batch()) / 64))(state["params"])
+    expected = np.sqrt(sum(np.sum(np.float64(g) ** 2) for g in gradient.values()))
+    _, metrics = make_train_step(graph, config)(state, batch())
+    np.testing.assert_allclose(metrics["grad_norm"], expected, rtol=1e-5)

@@ -330,6 +330,24 @@ def test_the_command_stops_where_it_is_told_and_does_nothing_twice(tmp_path, mon
     assert status == 0 and "continuing after step 2\n" in said and "step 3/3  valid_loss" in said
 
 
+@pytest.mark.parametrize("at, said", [(1, "SIGTERM: stopped after step 1 with a"), (2, "")])
+def test_a_signal_at_the_last_step_stops_nothing(tmp_path, monkeypatch, capsys, at, said):
+    calls = []
+
+    def found():
+        calls.append(1)
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    stub(monkeypatch, found)
+    job = prepared(tmp_path, steps=2, warmup_steps=1)
+    assert train.train(job, 2) == 0
+    told = capsys.readouterr().out
+    assert (said in told) and ("stopped" in told) == (at == 1)
+    assert checkpoint.find_step(job.workdir, "latest") == at
+
+
 def at_step(number):
     return lambda self, like, sharding: {**like, "step": number}
 

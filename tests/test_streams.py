@@ -67,6 +67,15 @@ def test_a_failed_write_is_noted_and_the_first_one_kept():
     stream.close()
 
 
+@pytest.mark.parametrize("path, status", [("/dev/full", 1), ("/dev/null", 0)])
+def test_what_stands_in_the_buffer_is_not_yet_printed(monkeypatch, path, status):
+    monkeypatch.setattr(sys, "stdout", streams.Stream(open(path, "w")))
+    print("a result")
+    assert streams.printed() == status
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.close()
+
+
 class Later:
     """A stream that works from the second write on."""
 

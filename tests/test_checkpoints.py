@@ -155,6 +155,14 @@ def test_every_file_of_a_checkpoint_has_its_sum(whole):
     assert {"metrics/metrics", "default/manifest.ocdbt", "default/_METADATA"} < set(sums)
 
 
+def test_a_checkpoint_with_a_file_less_is_refused_by_its_sums(kept):
+    folder = kept / "checkpoints" / "12"
+    checksums.verify(folder)
+    (folder / "default" / "_sharding").unlink()  # orbax reads the arrays without it
+    with pytest.raises(ValueError, match="default/_sharding is missing"):
+        checksums.verify(folder)
+
+
 def test_evaluation_and_children_read_no_damaged_checkpoint(whole, kept, tmp_path):
     file = arrays(kept / "checkpoints" / "12")[0]
     flip(file)
@@ -193,6 +201,14 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_again(whole, kept):
     assert (kept / "metrics.jsonl").read_bytes() == before
     (kept / "metrics.jsonl").unlink()
     assert state_of(tiny(whole[0], **SHORT), kept)[0] == 0
+
+
+def test_a_young_run_whose_checkpoints_are_gone_is_refused(whole, kept):
+    """Also before a save must have been committed: orbax makes the folder at the start."""
+    shutil.rmtree(kept / "checkpoints")
+    (kept / "metrics.jsonl").write_text('{"step": 5, "loss": 4.0}\n')
+    with pytest.raises(ValueError, match="reaches step 5, but there is no checkpoint"):
+        setup.prepare(tiny(whole[0], **SHORT), kept, None)
 
 
 def test_a_run_ended_before_its_first_checkpoint_begins_again_and_says_so(whole, kept):

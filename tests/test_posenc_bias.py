@@ -264,3 +264,14 @@ def test_fire_takes_the_size_of_c_and_no_distance_to_the_future():
     scheme.c[...] = -scheme.c[...]
     np.testing.assert_array_equal(scheme.distances(pos, pos), seen)
     assert (seen[np.triu_indices(3)] == 0).all() and (seen[np.tril_indices(3, -1)] > 0).all()
+
+
+def test_fire_adds_its_output_biases():
+    """A softmax does not see them, and no comparison of weights; a checkpoint's bias is what it says."""
+    scheme, pos = scheme_of("fire"), jnp.array([3, 9, 70], jnp.int32)
+    before = np.asarray(scheme.bias(pos, pos))
+    scheme.output_bias[...] += jnp.arange(4.0)
+    after = np.asarray(scheme.bias(pos, pos))
+    np.testing.assert_allclose(
+        after - before, np.arange(4.0)[:, None, None] + 0 * before, atol=1e-6
+    )

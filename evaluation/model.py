@@ -20,7 +20,6 @@ from posenc import LengthError, overrides
 # How much is worked on at once, for speed on a CPU's caches as well as for memory.
 CHUNK_TOKENS = 8192  # tokens of the rows that go through the model together
 BLOCK_BYTES = 2**24  # float32 logits of one block: of attention's rows, or over the vocabulary
-LEAST = 16  # rows of a block, however large each is: fewer would make poor matrix products
 
 
 cross_entropy = optax.softmax_cross_entropy_with_integer_labels
@@ -29,7 +28,7 @@ cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 def token_nll(model: models.Transformer, tokens: jax.Array, last: int | None = None) -> jax.Array:
     """The nll of tokens[:, 1:], float32 [B, ℓ], nats; of the last so many alone [B, last]."""
     targets = tokens[:, 1:] if last is None else tokens[:, -last:]
-    return per_token(model, read(model, tokens, last), targets, cross_entropy)
+    return models.per_token(model, read(model, tokens, last), targets, cross_entropy, BLOCK_BYTES)
 
 
 @functools.cache  # the same function each time, which is what finds its compiled programs again
@@ -49,7 +48,7 @@ def token_predictions(model: models.Transformer, tokens: jax.Array) -> tuple[jax
     def measure(logits, target):
         return cross_entropy(logits, target), jnp.argmax(logits, axis=-1) == target
 
-    return per_token(model, read(model, tokens), tokens[:, 1:], measure)
+    return models.per_token(model, read(model, tokens), tokens[:, 1:], measure, BLOCK_BYTES)
 
 
 def read(model: models.Transformer, tokens: jax.Array, last: int | None = None) -> jax.Array:
@@ -204,23 +203,8 @@ def segment_nll(
     caches = [cache | {"positions": positions} for cache in caches]
     block = query_rows(model, B, T, S)
     hidden, caches = model.hidden(inputs, positions[:, S - T :], block=block, cache=caches)
-    nll = per_token(model, hidden, targets, cross_entropy)
+    nll = models.per_token(model, hidden, targets, cross_entropy, BLOCK_BYTES)
     return nll, [memory.shift(cache, T) for cache in caches]
-
-
-def per_token(model: models.Transformer, hidden: jax.Array, targets: jax.Array, measure: Callable):
-    """`measure`(logits, target) of each of targets [B, T], given what `Transformer.hidden` made, [B, T, D].
-
-    Worked through in blocks of tokens, so that memory grows with neither T·V nor B·V.
-    """
-    block = max(LEAST, 1 << (BLOCK_BYTES // (4 * model.config.vocab_size)).bit_length() - 1)
-    rows = (hidden.reshape(targets.size, -1), targets.reshape(-1))
-
-    def one(row):
-        return measure(model.logits(row[0]), row[1])
-
-    found = jax.lax.map(one, rows, batch_size=block) if targets.size > block else one(rows)
-    return jax.tree.map(lambda a: a.reshape(targets.shape), found)
 
 
 def draws(tokens: jax.Array) -> jax.Array:
@@ -231,5 +215,4 @@ def draws(tokens: jax.Array) -> jax.Array:
 
 def query_rows(model: models.Transformer, B: int, T: int, S: int) -> int | None:
     """Query rows per block, so that B rows' logits against S keys stay small; None for all T at once."""
-    block = max(LEAST, BLOCK_BYTES // (4 * B * model.config.num_heads * S))
-    return block if block < T else None
+    return models.query_rows(model, B, T, S, BLOCK_BYTES)

@@ -3,13 +3,24 @@
 import jax
 from flax import nnx
 
+from models.blocks import per_token, query_rows
 from models.config import ModelConfig
 from models.positions import row_positions
 from models.transformer import Transformer
 
 Params = dict[str, jax.Array]
 
-__all__ = ["ModelConfig", "Params", "Transformer", "build", "merge", "row_positions", "split"]
+__all__ = [
+    "ModelConfig",
+    "Params",
+    "Transformer",
+    "build",
+    "merge",
+    "per_token",
+    "query_rows",
+    "row_positions",
+    "split",
+]
 
 
 def build(config: ModelConfig, seed: int) -> Transformer:

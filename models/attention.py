@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from models.average import average
+from models.blockwise import in_blocks
 from posenc import Scheme
 from posenc.composition import overrides
 
@@ -23,6 +24,9 @@ UNFUSED = ("bias", "content", "value", "visible", "sink_positions")
 # so many, each of at least so many rows, by whichever pair gives more.
 SPANS = ((8, 512), (4, 128))
 WHOLE_SPANS = ((4, 64),)
+
+Rows = tuple  # q [B, T, H, K], q_pos [T] or [B, T], q_segment [B, T] or None
+Keys = tuple  # k [B, S, G, K], v [B, S, G, V], k_pos [S] or [B, S], k_segment [B, S] or None
 
 
 def visible(q_pos, k_pos, q_segment=None, k_segment=None) -> jax.Array:
@@ -81,52 +85,41 @@ def attend_rows(scheme: Scheme, q, k, v, q_pos, k_pos, q_segment=None, k_segment
     return (out if extra is None else out + extra).astype(v.dtype)
 
 
-def attend_sequence(
-    scheme: Scheme, block: int | None, q, k, v, q_pos, k_pos, q_segment=None, k_segment=None
-) -> jax.Array:
-    """`attend_rows` of a whole sequence, in spans of rows; with `block` each span in blocks of that
-    many query rows, so that memory grows with S and not with T·S.
+def attend_batch(rows: Rows, met: tuple[Scheme, Keys]) -> jax.Array:
+    """`attend_rows` of every sequence of a batch: the bias of positions that they share is computed once."""
+    q, q_pos, q_segment = rows
+    scheme, (k, v, k_pos, k_segment) = met
+    axes = (0, 0, 0, 0 if q_pos.ndim == 2 else None, 0 if k_pos.ndim == 2 else None)
+    axes += (None, None) if q_segment is None else (0, 0)
+    one = functools.partial(attend_rows, scheme)
+    return jax.vmap(one, in_axes=axes)(q, k, v, q_pos, k_pos, q_segment, k_segment)
+
+
+def attend_spans(scheme: Scheme, block: int | None, rows: Rows, keys: Keys) -> jax.Array:
+    """`attend_batch` in spans of rows; with `block` each span in blocks of that many query rows, so
+    that memory grows with S and not with T·S.
 
     The rows belong to the last T of the S keys, or to earlier ones where a cache has room left, and
     positions increase within a segment: row i sees none of the keys behind S - T + i. So each of n
     spans of rows meets the keys up to its own end alone, and (n + 1)/2n of all pairs are computed.
     """
-    T, S = q.shape[0], k.shape[0]
+    T, S = rows[0].shape[1], keys[0].shape[1]
     unit, limits = (block, SPANS) if block else (1, WHOLE_SPANS)
     units = -(-T // unit)
     spans = max(1, *(min(most, units, T // least) for most, least in limits))
     edges = [unit * (units * i // spans) for i in range(spans)] + [T]
     out = []
     for first, end in itertools.pairwise(edges):
-        rows = [a if a is None else a[first:end] for a in (q, q_pos, q_segment)]
-        seen = S - T + end
-        keys = [a if a is None else a[:seen] for a in (k, v, k_pos, k_segment)]
-        out.append(attend_span(scheme, block, *rows, *keys))
-    return jnp.concatenate(out) if len(out) > 1 else out[0]
+        some = jax.tree.map(lambda a: along_tokens(a, first, end), rows)  # noqa: B023 (called here)
+        seen = jax.tree.map(lambda a: along_tokens(a, 0, S - T + end), keys)  # noqa: B023
+        met = (scheme, seen)
+        out.append(in_blocks(attend_batch, block, some, met) if block else attend_batch(some, met))
+    return jnp.concatenate(out, axis=1) if len(out) > 1 else out[0]
 
 
-def attend_span(
-    scheme: Scheme, block: int | None, q, q_pos, q_segment, k, v, k_pos, k_segment
-) -> jax.Array:
-    """`attend_rows` of rows that all meet the same keys, mapped over blocks of `block` of them."""
-    if block is None:
-        return attend_rows(scheme, q, k, v, q_pos, k_pos, q_segment, k_segment)
-    T = q.shape[0]
-
-    @jax.checkpoint  # the backward pass recomputes a block's weights instead of keeping every block's
-    def rows(chunk):
-        q, q_pos, q_segment = chunk
-        return attend_rows(scheme, q, k, v, q_pos, k_pos, q_segment, k_segment)
-
-    chunks = (q, q_pos, q_segment)
-    whole = T - T % block
-    out = []
-    if whole:
-        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, block, *a.shape[1:]), chunks)
-        out.append(jax.lax.map(rows, blocks).reshape(whole, q.shape[1], v.shape[2]))
-    if whole < T:
-        out.append(rows(jax.tree.map(lambda a: a[whole:], chunks)))
-    return jnp.concatenate(out) if len(out) > 1 else out[0]
+def along_tokens(a: jax.Array, first: int, end: int) -> jax.Array:
+    """Tokens first … end - 1 of an array [B, T, …], or of positions [T]."""
+    return jax.lax.slice_in_dim(a, first, end, axis=min(1, a.ndim - 1))
 
 
 def attend(
@@ -143,11 +136,7 @@ def attend(
     if fusible(scheme, q, k, v, q_segment) and jax.default_backend() == "gpu":
         return attend_fused(scheme, q, k, v, q_pos, k_pos)
     block = block if block is not None and block < q.shape[1] else None
-    one = functools.partial(attend_sequence, scheme, block)
-    args = (q, k, v, q_pos, k_pos, q_segment, k_segment)
-    axes = (0, 0, 0, 0 if q_pos.ndim == 2 else None, 0 if k_pos.ndim == 2 else None)
-    axes += (None, None) if q_segment is None else (0, 0)
-    return jax.vmap(one, in_axes=axes)(*args)
+    return attend_spans(scheme, block, (q, q_pos, q_segment), (k, v, k_pos, k_segment))
 
 
 def fusible(scheme: Scheme, q, k, v, q_segment=None) -> bool:

@@ -7,6 +7,7 @@ where they are used. Dense layers see tokens flattened to [B·T, D]: XLA's CPU b
 rank-3 dense layer is up to 2.5 times slower.
 """
 
+import functools
 from collections.abc import Mapping
 
 import jax
@@ -18,6 +19,7 @@ from models.latent import LatentAttention
 from models.layers import Dense, Norm, dropout
 from models.linear import LinearAttention
 from models.multihead import Cache, MultiHeadAttention
+from models.remat import recomputed
 from posenc import Composition, Scheme, create_layers
 
 # model.attention -> its module; models/carry.py says which schemes each can carry.
@@ -147,17 +149,19 @@ class Transformer(nnx.Module):
         layers = zip(self.blocks, self.layer_posenc, keys[:-1], caches, rows, strict=True)
         for module, names, layer_key, layer_cache, kept in layers:
             shared = {name: self.posenc[name] for name in names}
-            run = rematerialised(module) if c.remat else module
-            x, layer_cache = run(
-                x, shared, positions, segments, layer_key, block, layer_cache, kept
-            )
+            args = (module, x, shared, positions, segments, layer_key, layer_cache)
+            run = functools.partial(run_block, block, kept)
+            x, layer_cache = (recomputed(run) if c.remat else run)(*args)
             new.append(layer_cache)
         return self.norm(x), new
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Logits float32 [P, V] of what `hidden` made of P tokens, [P, D]."""
-        head = self.embedding[...].T if self.config.tie_embeddings else self.head.kernel[...]
-        return jnp.matmul(x, head.astype(x.dtype), preferred_element_type=jnp.float32)
+        return head_logits(x, self.head_matrix())
+
+    def head_matrix(self) -> jax.Array:
+        """What turns the last layer's result into logits, [D, V]."""
+        return self.embedding[...].T if self.config.tie_embeddings else self.head.kernel[...]
 
     def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
         """What the first block gets, [B, T, D], of tokens [B, T] at positions [T] or [B, T]."""
@@ -184,20 +188,15 @@ class Transformer(nnx.Module):
         return [kind.init_cache(c, batch, length) for _ in range(c.num_layers)]
 
 
+def run_block(block, last, module: Block, x, shared, positions, segments, key, cache):
+    return module(x, shared, positions, segments, key, block, cache, last)
+
+
 def compose(parts: Mapping[str, Scheme]) -> Scheme:
     parts = dict(parts)
     return next(iter(parts.values())) if len(parts) == 1 else Composition(parts)
 
 
-def rematerialised(module: Block):
-    """The block, its activations recomputed in the backward pass instead of kept."""
-    graph, params = nnx.split(module)
-
-    def run(x, shared, positions, segments, key, block, cache, last):
-        def forward(params, x, positions, segments, key, cache):
-            whole = nnx.merge(graph, params)
-            return whole(x, shared, positions, segments, key, block, cache, last)
-
-        return jax.checkpoint(forward)(params, x, positions, segments, key, cache)
-
-    return run
+def head_logits(x: jax.Array, head: jax.Array) -> jax.Array:
+    """x [P, D], head [D, V] -> float32 [P, V]."""
+    return jnp.matmul(x, head.astype(x.dtype), preferred_element_type=jnp.float32)

@@ -21,6 +21,14 @@ Batch = dict[
 ]  # tokens [B, T+1], weights [B, T]; with isolated documents segments, positions [B, T]
 
 
+# Float32 logits that are held at once, of attention's rows and over the vocabulary: all of them up
+# to WHOLE_BYTES; above that, blocks that the backward pass makes again. On two cores that costs a
+# tenth of the step where attention is half of it, so it begins where memory is what counts.
+WHOLE_BYTES = 2**28
+ROW_BLOCK_BYTES = 2**25
+VOCABULARY_BLOCK_BYTES = 2**27
+
+
 def init_state(params: models.Params, config: RunConfig) -> State:
     """A fresh optimiser around these parameters, at step 0."""
     optimizer = make_optimizer(config.train)
@@ -39,9 +47,24 @@ def sum_nll(model: models.Transformer, batch: Batch, key: jax.Array, dropout: bo
     positions = models.row_positions(
         model.scheme, T, jax.random.split(positions_key, B), batch.get("positions")
     )
-    logits = model(inputs, positions, batch.get("segments"), key=dropout_key if dropout else None)
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)  # [B, T] float32
+    hidden, _ = model.hidden(
+        inputs,
+        positions,
+        batch.get("segments"),
+        key=dropout_key if dropout else None,
+        block=query_rows(model, B, T),
+    )
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    whole = 4 * B * T * model.config.vocab_size <= WHOLE_BYTES
+    limit = WHOLE_BYTES if whole else VOCABULARY_BLOCK_BYTES
+    nll = models.per_token(model, hidden, targets, cross_entropy, limit)  # [B, T] float32
     return jnp.sum(nll * batch["weights"])
+
+
+def query_rows(model: models.Transformer, B: int, T: int) -> int | None:
+    """Query rows per block of attention, or None for all at once."""
+    whole = 4 * B * model.config.num_heads * T * T <= WHOLE_BYTES
+    return None if whole else models.query_rows(model, B, T, T, ROW_BLOCK_BYTES)
 
 
 def make_train_step(graph: nnx.GraphDef, config: RunConfig):

@@ -95,7 +95,5 @@ def test_recomputing_waits_for_the_gradient():
     x, n = jnp.linspace(0.1, 1, 5), jnp.asarray(3, jnp.int32)
     out, vjp = jax.vjp(lambda x: f(x, n), x)
     np.testing.assert_allclose(out, jnp.sin(jnp.sin(x)) * 3, rtol=1e-6)
-    np.testing.assert_allclose(
-        vjp(jnp.ones(5))[0], 3 * jnp.cos(jnp.sin(x)) * jnp.cos(x), rtol=1e-6
-    )
+    np.testing.assert_allclose(vjp(jnp.ones(5))[0], 3 * jnp.cos(jnp.sin(x)) * jnp.cos(x), rtol=1e-6)
     assert "eq" in str(jax.make_jaxpr(jax.grad(lambda x: f(x, n).sum()))(x))

@@ -133,11 +133,13 @@ def continued(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def records(run: Damaged, rng: random.Random, each: int) -> Iterator[Outcome]:
+def records(run: Damaged, rng: random.Random, share: float, each: int) -> Iterator[Outcome]:
     """metrics.jsonl, config.json and tokenizer.json of a run."""
     for name in ("metrics.jsonl", "config.json", "tokenizer.json"):
         for damage in DAMAGES:
             for _ in range(each if damage in (cut, flipped) else 1):
+                if rng.random() >= share:
+                    continue
                 yield run.try_damage(
                     f"{name} damaged",
                     damage.__name__,
@@ -147,13 +149,15 @@ def records(run: Damaged, rng: random.Random, each: int) -> Iterator[Outcome]:
                 )
 
 
-def token_files(run: Damaged, rng: random.Random, each: int) -> Iterator[Outcome]:
+def token_files(run: Damaged, rng: random.Random, share: float, each: int) -> Iterator[Outcome]:
     """The token files in data.cache_dir: made again, or refused; never another text."""
     kept = [path for path in files(run.kept / "cache") if "tokens-" in str(path)]
     for path in kept:
         name = path.relative_to(run.kept / "cache")
         for damage in DAMAGES:
-            for _ in range(each if damage is flipped else 1):
+            for _ in range(each if damage is flipped and path.suffix == ".tokens" else 1):
+                if rng.random() >= share:
+                    continue
                 outcome = run.try_damage(
                     "token file damaged",
                     f"{name.name} {damage.__name__}",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
+from forks import ROOT, Done, Forks
 from hypothesis import strategies as st
+from runs import TINY, Outcome, environment, words
 
 from configs import base
-from forks import ROOT, Done, Forks
-from runs import TINY, Outcome, environment, words
 
 # Written once for each field and flag, whatever else is drawn.
 SURE = ("", "0", "-1", "1e400", "x", str(10**12))
@@ -81,16 +81,18 @@ class Inputs:
     def __exit__(self, *error) -> None:
         self.forks.__exit__(*error)
 
-    def words(self, changes: dict[str, str]) -> list[str]:
-        flags = self.given(self.work) | changes
+    def words(self, changes: dict[str, str], without: str = "no flag") -> list[str]:
+        given = self.given(self.work).items()
+        flags = {name: value for name, value in given if not name.startswith(without)} | changes
         return [f"--{name}={value}" for name, value in flags.items()]
 
-    def tried(self, case: str, changes: dict[str, str], whole: bool = False) -> Outcome:
-        """`whole`: the command does its work too, and does not stop where it has refused nothing."""
+    def tried(self, case: str, changes: dict[str, str], whole=False, without="no flag") -> Outcome:
+        """`whole`: the command does its work too, and does not stop where it has refused nothing.
+        `without`: how the flags begin that are not given."""
         shutil.rmtree(self.folder / "a", ignore_errors=True)
         for name in ("b/c", "home"):
             (self.folder / "a" / name).mkdir(parents=True)
-        flags = self.words(changes)
+        flags = self.words(changes, without)
         done = self.forks.run(flags, LIMIT, cwd=self.work, setup_only=not whole)
         left = sorted(str(p.relative_to(self.folder / "a")) for p in self.files())
         verdict, detail = self.judge(done, left)
@@ -138,14 +140,15 @@ def train_inputs(folder: Path, share: float, count: int, seed: int) -> Iterator[
         at = [(field, value) for field in fields() for value in OBJECTS]
         for field, value in thinned(at, share / 3, seed):
             config = folder / "strange.py"
-            config.write_text(strange_config(field, value))
-            only = {name: str(path) for name, path in (("config", config),)}
-            yield inputs.tried(f"c.{field} = {value}", only)
+            config.write_text(strange_config(field, value, cache))
+            only = {"config": str(config)}
+            yield inputs.tried(f"c.{field} = {value}", only, without="config.")
 
 
-def strange_config(field: str, value: str) -> str:
+def strange_config(field: str, value: str, cache: Path) -> str:
     """A config file that puts any object into a field."""
-    tiny = "".join(f"        c.{name} = {given!r}\n" for name, given in TINY.items())
+    fields = TINY | {"data.cache_dir": str(cache)}
+    tiny = "".join(f"        c.{name} = {given!r}\n" for name, given in fields.items())
     return (
         "from configs import smoke\n\n\ndef get_config():\n    c = smoke.get_config()\n"
         f"    with c.ignore_type():\n{tiny}        c.{field} = {value}\n    return c\n"
@@ -201,7 +204,7 @@ def study_inputs(folder: Path, share: float, seed: int) -> Iterator[Outcome]:
             yield inputs.tried(f"c.{field} = {value}", {"config": str(file)})
 
 
-def corpora(folder: Path) -> Iterator[Outcome]:
+def corpora(folder: Path, share: float) -> Iterator[Outcome]:
     """Texts that are no ordinary ones: a line says what is wrong, or a step is trained."""
     texts = folder / "texts"
     shutil.rmtree(texts, ignore_errors=True)
@@ -224,7 +227,7 @@ def corpora(folder: Path) -> Iterator[Outcome]:
     }  # fmt: skip
     with Inputs(folder, "train.py", train_flags(folder / "cache")) as inputs:
         for tokenizer in ("byte", "bpe:300"):
-            for case, content in made.items():
+            for case, content in made.items() if share == 1 else list(made.items())[:5]:
                 place = texts / case
                 place.mkdir(parents=True, exist_ok=True)
                 for name, text in content.items():

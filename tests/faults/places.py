@@ -135,9 +135,7 @@ def text_gone_under_way(place: Place) -> Iterator[Outcome]:
             time.sleep(0.005)
         for path in kept:
             path.unlink() if case == "removed" else path.write_bytes(b"another text\n" * 500)
-        yield Outcome(
-            "text changed under way", case, *place.judge(place.forks.wait(90))
-        )
+        yield Outcome("text changed under way", case, *place.judge(place.forks.wait(90)))
         for path, content in kept.items():
             path.write_bytes(content)
         shutil.rmtree(place.workdir)

@@ -30,8 +30,8 @@ TINY = {
 }
 # What no start may come to, whatever happened before it.
 FAULTS = (
-    "traceback", "lost", "silent restart", "false success", "half-written file", "left a file",
-    "too slow", "unclear",
+    "lost", "traceback", "silent restart", "false success", "half-written file", "left a file",
+    "too slow", "unclear", "grown",
 )  # fmt: skip
 ALLOWED = re.compile(r"(warning|note): |interrupted|SIG[A-Z]+: ")
 

@@ -20,7 +20,7 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutants browser smoke lint lock clean
+.PHONY: help demo test slow faults mutants browser smoke lint lock clean
 
 help:  ## show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s  %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ test: $(STAMP)  ## run the tests
 
 slow: $(STAMP)  ## run the tests left out of `make test`: marked slow or network
 	$(PYTEST) -m "slow or network" || test $$? -eq 5  # 5: no test is marked so
+
+faults: $(STAMP)  ## kill, fill, damage and mistype, half an hour: nothing may be lost (docs/reliability.md)
+	$(BIN)/python tests/faults/run.py
 
 mutants: $(STAMP)  ## put in every fault of tests/faults/mutants: the tests must see each
 	$(BIN)/python tests/faults/mutants/run.py

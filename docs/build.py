@@ -51,6 +51,7 @@ def parts() -> dict[str, dict[str, str]]:
         "docs/diagnostics.md": {"example": tables.diagnostics(ROOT / "docs" / "diagnostics.jsonl")},
         "docs/long_evaluation.md": tables.long_evaluation(ROOT / "docs" / "long_evaluation.jsonl"),
         "docs/performance.md": tables.performance(ROOT / "docs" / "performance"),
+        "docs/reliability.md": tables.reliability(ROOT / "docs" / "reliability"),
     }
 
 

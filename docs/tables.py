@@ -193,3 +193,23 @@ def same(records: list[dict], name: str) -> bool:
 
 def text(value) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def reliability(folder: Path) -> dict[str, str]:
+    """What came of each kind of fault, and how many faults put into the code the tests have seen."""
+    ends = ("continued", "refused", "accepted")
+    faults, mutants = (_lines(folder / name) for name in ("faults.jsonl", "mutants.jsonl"))
+    rows = []
+    for row in faults:
+        well = [row.get(end, 0) for end in ends]
+        counts = (row["tried"], *well, row["tried"] - sum(well))
+        rows.append((row["fault"], *(f"{n:,}" for n in counts)))
+    kinds = [(row["room"], str(row["mutants"]), str(row["killed"])) for row in mutants]
+    return {
+        "faults": markdown(("fault", "tried", *ends, "anything else"), rows),
+        "mutants": markdown(("room", "faults put in", "seen by the tests"), kinds),
+    }
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

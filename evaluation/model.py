@@ -122,6 +122,8 @@ class ModelScore:
         """The compiled `measure` (of tokens [rows, length + 1]) of rows of one length."""
         key = (measure, length, rows)
         if key not in self.compiled:
+            while len(self.compiled) >= programs.KEPT:
+                del self.compiled[next(iter(self.compiled))]
             tokens = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
             self.compiled[key] = self.program(length, measure, tokens)
         return self.compiled[key]

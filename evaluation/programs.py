@@ -22,6 +22,10 @@ CONTAINER_LIMITS = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
 
+# Programs in memory, a few MB each: those of all lengths and protocols of most evaluations. A sweep
+# of more lengths compiles anew what an earlier scheme had compiled, rather than keep it all.
+KEPT = 64
+
 
 def general(model: models.Transformer) -> tuple[nnx.GraphDef, dict[str, np.ndarray]]:
     """The static part of a model, and what must be added to its parameters to be merged with it.
@@ -79,7 +83,7 @@ def described(a) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding)
 
 
-@functools.cache
+@functools.lru_cache(KEPT)
 def compiled(function: Callable, graph: nnx.GraphDef, leaves: tuple, tree):
     @functools.wraps(function)  # its name, in JAX's logs and profiles
     def run(params, *rest):

@@ -146,13 +146,25 @@ def outcomes(room: str, folder: Path, seed: int, amount: Amount) -> Iterator[Out
         yield from ROOMS[room](folder / "work", forks, random.Random(seed), amount)
 
 
-def counts(found: list[Outcome]) -> list[dict]:
-    """One row per kind of fault: how many, and what they came to."""
+def counts(found: dict[str, list[Outcome]]) -> list[dict]:
+    """One row per room and kind of fault: how many, and what they came to."""
     rows = []
-    for fault in dict.fromkeys(outcome.fault for outcome in found):
-        verdicts = Counter(o.verdict for o in found if o.fault == fault)
-        rows.append({"fault": fault, "tried": verdicts.total(), **dict(sorted(verdicts.items()))})
+    for room, here in found.items():
+        for fault in dict.fromkeys(outcome.fault for outcome in here):
+            verdicts = Counter(o.verdict for o in here if o.fault == fault)
+            row = {"room": room, "fault": fault, "tried": verdicts.total()}
+            rows.append(row | dict(sorted(verdicts.items())))
     return rows
+
+
+def record(path: Path, rows: list[dict]) -> None:
+    """Write the rows in place of the earlier ones of their rooms."""
+    anew = {row["room"] for row in rows}
+    earlier = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = rows + [row for row in earlier if row["room"] not in anew]
+    rows.sort(key=lambda row: list(ROOMS).index(row["room"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def main() -> int:
@@ -162,32 +174,28 @@ def main() -> int:
     parser.add_argument("--few", action="store_true", help="as many as the slow tests do")
     parser.add_argument("--record", type=Path, help="file for the counts")
     given = parser.parse_args()
-    found, began = [], time.time()
+    found: dict[str, list[Outcome]] = {}
+    began = time.time()
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     try:
         for room in given.only.split(","):
+            here = found[room] = []
             for outcome in outcomes(room, folder, given.seed, FEW if given.few else FULL):
-                found.append(outcome)
+                here.append(outcome)
                 if outcome.verdict in FAULTS:
-                    detail = " ".join(outcome.detail.split())[-600:]
-                    print(
-                        f"{outcome.fault}: {outcome.case}: {outcome.verdict}: {detail}", flush=True
-                    )
-            done = [o for o in found if o.verdict not in FAULTS]
-            print(
-                f"{room}: {len(found)} so far, {len(done)} well, {time.time() - began:.0f} s",
-                flush=True,
-            )
+                    said = " ".join(outcome.detail.split())[-600:]
+                    print(f"{outcome.fault}: {outcome.case}: {outcome.verdict}: {said}", flush=True)
+            print(f"{room}: {len(here)} tried, {time.time() - began:.0f} s so far", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     rows = counts(found)
     for row in rows:
         print(", ".join(f"{name} {value}" for name, value in row.items()))
-    bad = Counter(o.verdict for o in found if o.verdict in FAULTS)
-    print(f"{len(found)} faults and inputs; " + ", ".join(f"{name} {bad[name]}" for name in FAULTS))
+    every = [outcome for here in found.values() for outcome in here]
+    bad = Counter(o.verdict for o in every if o.verdict in FAULTS)
+    print(f"{len(every)} faults and inputs; " + ", ".join(f"{name} {bad[name]}" for name in FAULTS))
     if given.record:
-        given.record.parent.mkdir(parents=True, exist_ok=True)
-        given.record.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        record(given.record, rows)
     return int(bool(bad))
 
 

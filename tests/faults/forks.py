@@ -29,7 +29,7 @@ MEMORY = 12 * 2**30  # bytes of addresses for one start: a huge size must not ta
 
 @dataclasses.dataclass
 class Done:
-    """How one start ended: its exit status (negative: the signal), what it wrote, and the seconds."""
+    """How one start ended: its exit status (negative: the signal), what it wrote, and the seconds of work."""
 
     status: int
     out: str
@@ -81,15 +81,15 @@ class Forks:
     def wait(self, limit: float = 60) -> Done:
         """Its end, or after `limit` seconds the end that is made for it."""
         left = self.began + limit - time.perf_counter()
-        status = self.reply(max(left, 0))
-        late = status is None
+        ended = self.reply(max(left, 0))
+        late = ended is None
         if late:
             os.killpg(self.pid, signal.SIGKILL)
-            status = self.reply(60)
+            ended = self.reply(60)
         out, err = (
             (self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr")
         )
-        return Done(status, out, err, time.perf_counter() - self.began, late)
+        return Done(ended[0], out, err, ended[1], late)
 
     def run(self, words: list[str], limit: float = 60, **options) -> Done:
         self.start(words, **options)
@@ -120,8 +120,8 @@ def serve(name: str) -> None:
                 signal.signal(number, handler)
             return module
         reply(pid)
-        status = os.waitpid(pid, 0)[1]
-        reply(os.waitstatus_to_exitcode(status))
+        _, status, used = os.wait4(pid, 0)
+        reply([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime])
     return None
 
 

@@ -42,13 +42,13 @@ def training(place: Place, steps: int) -> Iterator[Outcome]:
     samples, began = [], time.perf_counter()
     newest = place.workdir / "checkpoints"
     while time.perf_counter() - began < 3600:
-        status = place.forks.reply(0.2)
-        if status is not None:
+        ended = place.forks.reply(0.2)
+        if ended is not None:
             break
         if newest.exists():
             samples.append((resident(place.forks.pid), open_files(place.forks.pid)))
     verdict, grown = flat(samples)
-    if status != 0:
+    if not ended or ended[0]:
         verdict, grown = "lost", (place.forks.folder / "stderr").read_text()[-1000:]
     yield Outcome("long run", f"{steps} steps of training", verdict, grown)
 

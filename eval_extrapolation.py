@@ -11,6 +11,7 @@ status is not 0 if a point ran out of memory, was not finite or failed.
 
 import contextlib
 import os
+import signal
 import sys
 
 from absl import flags
@@ -77,6 +78,7 @@ def evaluate(tasks: list, found) -> int:
     from evaluation import collection, measuring
 
     interrupted = False
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is much to save
     try:
         for task in tasks:
             measuring.measure(task, found)

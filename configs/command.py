@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import platform
+import signal
 import re
 import sys
 import tempfile
@@ -56,6 +57,8 @@ TRACEBACK = "LENGTHWISE_TRACEBACK"
 def run(main) -> None:
     """Parse the command line, call `main()`, and exit with its status."""
     streams.protect()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)
     # In the environment, for jax is not imported yet, and study.py's commands are to find it too.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled_folder())
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # small ones add up
@@ -91,6 +94,13 @@ def run(main) -> None:
         name = os.path.basename(sys.argv[0])
         print(f"{name}: not all that was printed arrived ({lost.strerror})", file=sys.stderr)
     sys.exit(status)
+
+
+def end_at_once(number, frame) -> None:
+    """What Ctrl-C does until there is something to save. An exception would not do: raised while modules are
+    imported or inside a callback it is printed with a traceback, or lost."""
+    os.write(2, b"interrupted\n")
+    os._exit(130)
 
 
 def unraisable(error) -> None:

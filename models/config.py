@@ -5,6 +5,8 @@ import dataclasses
 from models.carry import CARRIED, check_carried
 from posenc import Dims
 
+# Far above any model that is trained: a mistyped size is refused before memory is taken or names made.
+LARGEST = {"num_layers": 4096, "d_model": 2**20, "num_heads": 2**16, "d_ff": 2**22}
 LATENT_SIZES = ("latent_size", "rope_size", "query_latent_size")
 
 
@@ -37,8 +39,10 @@ class ModelConfig:
 
     def __post_init__(self):
         for name in ("num_layers", "d_model", "num_heads", "d_ff"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name}={getattr(self, name)} must be at least 1")
+            if not 1 <= getattr(self, name) <= LARGEST[name]:
+                raise ValueError(
+                    f"model.{name}={getattr(self, name)} must be at least 1 and at most {LARGEST[name]:,}"
+                )
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"model.d_model={self.d_model} must be a multiple of model.num_heads={self.num_heads}"
@@ -74,10 +78,10 @@ class ModelConfig:
                     )
             return
         for name, least in zip(LATENT_SIZES, (1, 2, 0), strict=True):
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) <= LARGEST["d_model"]:
                 raise ValueError(
-                    f"model.{name}={getattr(self, name)} must be at least {least} with "
-                    "model.attention=latent"
+                    f"model.{name}={getattr(self, name)} must be at least {least} and at most "
+                    f"{LARGEST['d_model']:,} with model.attention=latent"
                 )
         if self.rope_size % 2:
             raise ValueError(

@@ -336,6 +336,8 @@ def test_untied_head_and_gelu():
         ({"dropout": 1.0}, "model.dropout=1.0"),
         ({"dtype": "float16"}, "model.dtype='float16'"),
         ({"num_layers": 0}, "model.num_layers=0"),
+        ({"num_layers": 4097}, "model.num_layers=4097 must be at least 1 and at most 4,096"),
+        ({"d_model": 10**12}, "model.d_model=1000000000000 must be at least 1 and at most"),
         ({"position": "rope", "d_model": 36, "num_heads": 4, "num_kv_heads": 4}, "rotary_fraction"),
         (
             {"position": "sinusoidal", "d_model": 33, "num_heads": 1, "num_kv_heads": 1},

@@ -74,6 +74,15 @@ def test_a_header_that_promises_more_than_the_file_holds_takes_no_memory(tmp_pat
         read_targets(tmp_path)
 
 
+def test_a_model_larger_than_the_machine_is_refused_before_any_of_it_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(setup.models, "build", None)
+    c = smoke.get_config()
+    c.data.source, c.data.cache_dir = "synthetic:copy", str(tmp_path / "cache")
+    c.model.d_model, c.mesh.data = 2**20, 1
+    with pytest.raises(ValueError, match=r"2,\d{3},\d{3},\d{3},\d{3} parameters or more"):
+        setup.prepare(c, tmp_path / "run", None)
+
+
 def test_a_pickle_for_records_is_refused(sprung, tmp_path):
     (tmp_path / "records.jsonl").write_bytes(pickle.dumps(Trap(sprung)))
     with pytest.raises(ValueError, match=r"records\.jsonl"):

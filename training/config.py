@@ -64,6 +64,9 @@ class TrainConfig:
             check(getattr(self, name) >= 1, name, "at least 1")
         for name in ("stop_at", "warmup_steps", "eval_every", "eval_windows", "save_every"):
             check(getattr(self, name) >= 0, name, "at least 0")
+        check(self.steps < 2**31, "steps", "below 2^31, for steps are counted in 32 bits")
+        for name in ("learning_rate", "weight_decay"):
+            check(getattr(self, name) < 3e38, name, "a number that 32 bits hold")
         check(self.learning_rate >= 0, "learning_rate", "at least 0")
         check(self.weight_decay >= 0, "weight_decay", "at least 0")
         check(self.grad_clip >= 0, "grad_clip", "at least 0 (0: no clipping)")

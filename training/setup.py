@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         )
     hosts.require_alike(what_must_be_alike(config, corpus, workdir))
     model_config = config.model_config(corpus.tokenizer.vocab_size)
+    require_memory(model_config)
     model = models.build(model_config, config.seed)
     graph, params = models.split(model)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -138,6 +140,17 @@ def prepare(given, workdir: Path, init_from: str | None) -> Job:
         checkpoints=checkpoints,
         record=record.make_record(config, corpus, origin),
     )
+
+
+def require_memory(c: models.ModelConfig) -> None:
+    """Refuse a model that this host could not hold once in float32, before any of it is made."""
+    least = c.num_layers * c.d_model * (c.d_model + 2 * c.d_ff) + c.vocab_size * c.d_model
+    held = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 4 * least > held:
+        raise ValueError(
+            f"model.num_layers={c.num_layers}, d_model={c.d_model} and d_ff={c.d_ff} make {least:,} parameters or "
+            f"more, {4 * least / 2**30:,.0f} GiB; this machine has {held / 2**30:,.0f} GiB"
+        )
 
 
 def what_must_be_alike(config: RunConfig, corpus: data.Corpus, workdir: Path) -> dict[str, object]:

@@ -37,7 +37,7 @@ from runs import FAULTS, Outcome, Place, environment  # noqa: E402
 class Amount:
     """How many of each."""
 
-    kills: int  # in each of two chains
+    kills: int
     signals: int  # of each kind
     early: int  # signals to commands that are still importing
     share: float  # of the files that are damaged, and of the inputs that are enumerated
@@ -50,7 +50,7 @@ class Amount:
 
 
 FULL = Amount(
-    kills=30, signals=4, early=8, share=1.0, each=4, drawn=150, sizes=(200, 300, 500, 700, 900),
+    kills=55, signals=4, early=8, share=1.0, each=4, drawn=150, sizes=(200, 300, 500, 700, 900),
     streams=places.STREAMS, steps=20_000, lengths=200,
 )  # fmt: skip
 FEW = Amount(
@@ -62,8 +62,11 @@ FEW = Amount(
 def about_kills(folder: Path, forks: Forks, rng: random.Random, a: Amount) -> Iterator[Outcome]:
     place = Place(folder, forks)
     place.reference(**kills.LONG)
-    for _ in range(2 if a is FULL else 1):
-        yield from kills.chain(place, rng, a.kills)
+    left = a.kills
+    while left > 0:  # a run may come to its end before it is killed that often
+        for outcome in kills.chain(place, rng, left):
+            left -= 1
+            yield outcome
     yield from kills.signals(place, rng, a.signals)
     yield from kills.early(place, rng, a.early)
 

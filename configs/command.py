@@ -7,8 +7,8 @@ import hashlib
 import logging
 import os
 import platform
-import signal
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -194,4 +194,12 @@ def reporting(mistakes: tuple[type[Exception], ...] = (ValueError, OSError)):
             raise
         name = os.path.basename(sys.argv[0])
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (MemoryError, RuntimeError) as error:  # jax's own are RuntimeErrors
+        exhausted = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        if not exhausted or os.environ.get(TRACEBACK):
+            raise
+        name = os.path.basename(sys.argv[0])
+        text = " ".join(str(error).split())
+        print(f"{name}: not enough memory for these sizes: {text}", file=sys.stderr)
         raise SystemExit(2) from None

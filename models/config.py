@@ -6,7 +6,7 @@ from models.carry import CARRIED, check_carried
 from posenc import Dims
 
 # Far above any model that is trained: a mistyped size is refused before memory is taken or names made.
-LARGEST = {"num_layers": 4096, "d_model": 2**20, "num_heads": 2**16, "d_ff": 2**22}
+LARGEST = {"num_layers": 4096, "d_model": 2**20, "num_heads": 2**16, "d_ff": 2**20}
 LATENT_SIZES = ("latent_size", "rope_size", "query_latent_size")
 
 

@@ -102,6 +102,9 @@ def create_parts(parts: list[Part], dims: Dims, rngs: nnx.Rngs | None = None) ->
                 raise ValueError(
                     f"{name} has no option {option}; {did_you_mean(option, option_names(name))}"
                 )
+            given = options[option]
+            if isinstance(given, int) and abs(given) >= 2**31:
+                raise ValueError(f"{name}: {option}={given} is larger than 32 bits hold")
         if names.count(name) > 1:
             raise ValueError(f"{name} stands twice in {format_spec(parts)}")
     rotations = [name for name in names if issubclass(SCHEMES[name], RoPE)]

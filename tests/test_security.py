@@ -3,6 +3,7 @@
 import pickle
 import re
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import data
 from configs import smoke
-from evaluation.records import read_records, read_targets
+from evaluation.records import read_records
+from evaluation.targets import read_targets
 from training import checkpoint, setup
 
 ROOT = Path(__file__).parent.parent
@@ -95,25 +97,28 @@ def test_pickles_for_every_file_of_a_checkpoint_are_refused(sprung, run):
     for path in files(workdir / "checkpoints"):
         kept = path.read_bytes()
         path.write_bytes(trap)
-        try:  # some files, such as the one of shardings, are not read: the run is then as it was
-            found = checkpoint.load_run(workdir)
-        except ValueError as error:
-            assert "checkpoint" in str(error)
-        else:
-            assert found.step == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a checkpoint that is broken
+            try:  # some files, such as that of the shardings, are not read
+                found = checkpoint.load_run(workdir)
+            except ValueError as error:
+                assert "checkpoint" in str(error)
+            else:
+                assert found.step == 1
         path.write_bytes(kept)
-    for name in ("config.json",):
-        kept = (workdir / name).read_bytes()
-        (workdir / name).write_bytes(trap)
-        with pytest.raises(ValueError, match=r"config\.json"):
-            checkpoint.load_run(workdir)
-        (workdir / name).write_bytes(kept)
+    kept = (workdir / "config.json").read_bytes()
+    (workdir / "config.json").write_bytes(trap)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        checkpoint.load_run(workdir)
+    (workdir / "config.json").write_bytes(kept)
 
 
 def test_pickles_for_every_token_file_are_made_again(sprung, run):
     _, config, directory = run
     trap = pickle.dumps(Trap(sprung))
     for path in files(directory):
+        if path.name == "tokenizer.json":
+            continue  # of bytes there is nothing to read in it
         kept = path.read_bytes()
         path.write_bytes(trap)
         data.prepare(config)
@@ -122,7 +127,7 @@ def test_pickles_for_every_token_file_are_made_again(sprung, run):
 
 # What runs what it reads. `shell=True` and os.system hand a text to a shell.
 RUNS = re.compile(
-    r"\b(pickle|marshal|shelve|dill|joblib|yaml)\b|allow_pickle=True|(?<![.\w])(eval|exec)\(|shell=True|os\.system"
+    r"\b(?:import|from) +(?:pickle|marshal|shelve|dill|joblib|yaml)\b|allow_pickle=True|(?<![.\w])(?:eval|exec)\(|shell=True|os\.system"
 )
 
 

@@ -312,12 +312,29 @@ def test_sizes_are_compared_before_memory_is_taken(whole, kept, shape, chunks, m
 
 
 def test_records_of_any_size_are_judged_by_their_shapes(whole, kept):
-    """A table of 2^30 by 2^30 numbers, in a config.json, is not made to be refused."""
-    edit(kept, lambda r: r["model"].update(d_model=2**30, num_heads=2**24))
+    """A table of 2^30 by 2^20 numbers, in a config.json, is not made to be refused."""
+    edit(kept, lambda r: r["model"].update(d_model=2**20, num_heads=2**14))
     edit(kept, lambda r: r.update(position="learned"))
     edit(kept, lambda r: r["train"].update(length=2**30))
     with pytest.raises(ValueError, match="is not of the model in config.json"):
         checkpoint.load_run(kept)
+
+
+def test_a_checkpoint_that_goes_leaves_its_name_at_once(whole, kept, monkeypatch):
+    """A kill while it is being removed would else leave half of one under the name of a whole one."""
+    job = setup.prepare(tiny(whole[0], **SHORT | {"keep": 1}), kept, None)
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda *args, **options: None)
+    job.checkpoints.save(job.state, 13, 9.0)
+    job.checkpoints.wait()
+    there = [int(folder.name) for folder in checkpoint.step_folders(kept)]
+    gone = {4, 8, 12} - set(there)
+    assert 13 in there and gone
+    for step in gone:
+        checksums.verify(kept / "checkpoints" / "removed" / str(step))
+        assert (kept / "checkpoints" / "removed" / str(step) / checksums.NAME).exists()
+    monkeypatch.undo()
+    job.checkpoints.close()
+    assert not (kept / "checkpoints" / "removed").exists()
 
 
 def edit(run, change):

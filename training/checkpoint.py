@@ -23,6 +23,8 @@ from training.record import read_record
 from training.restore import brief, read_params, read_state
 from training.step import State
 
+REMOVED = "removed"  # folder of checkpoints that are to go, beside those that stay
+
 
 def absolute(path: str | Path) -> Path:
     """The path with ~ and .. resolved; orbax takes absolute paths only."""
@@ -88,6 +90,7 @@ class Checkpoints:
             best_mode="min",
             preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), by_loss]),
             async_options=ocp.AsyncOptions(post_finalization_callback=self.sum_up),
+            todelete_subdir=REMOVED,  # a kill while one is being removed leaves no part of it under its name
         )
         self.manager = ocp.CheckpointManager(self.folder, options=options)
         self.saving = 0  # the step being written
@@ -101,7 +104,7 @@ class Checkpoints:
 
     def save(self, state: State, step: int, valid_loss: float) -> None:
         """Write in the background; the state may be donated as soon as this returns."""
-        self.manager.wait_until_finished()
+        self.wait()
         self.saving = step
         saved = self.manager.save(
             step, args=ocp.args.StandardSave(state), metrics={"valid_loss": valid_loss}
@@ -155,9 +158,14 @@ class Checkpoints:
     def wait(self) -> None:
         """Until everything saved so far is on disk."""
         self.manager.wait_until_finished()
+        if hosts.is_chief():
+            shutil.rmtree(self.folder / REMOVED, ignore_errors=True)
 
     def close(self) -> None:
-        self.manager.close()
+        try:
+            self.wait()
+        finally:
+            self.manager.close()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,9 @@
 byte      ids 0..255 are the bytes, 256 is the separator. bpe:SIZE  byte-level BPE, trained on the
 training text only. Each byte becomes the character of the same number
           (Latin-1) before BPE sees it, so invalid UTF-8 is text like any other: nothing is replaced
-          or dropped, and decode(encode(text)) == text always. Bytes of 128 and more count as
-          letters, which keeps the characters of UTF-8 words together. The separator is the last id,
+          or dropped, and decode(encode(text)) == text always. Bytes of 128 and more are
+          merged with one another and not with ASCII letters: words in other alphabets stay whole,
+          "naïve" is three pieces. The separator is the last id,
           SIZE - 1.
 """
 
@@ -23,6 +24,8 @@ LARGEST = 1 << 20  # vocabulary; the library ends the process where memory for o
 BPE_PIECES = 64  # pieces given to the library at a time
 
 _SPACE = r" \t\r\n\x0b\x0c"
+# The library takes these \x… for no character; they stay, for the pattern is part of what saved
+# tokenizers are known by.
 _LETTER = r"A-Za-z\x80-\xff"
 _WORDS = (
     f" ?[{_LETTER}]+| ?[0-9]+| ?[^{_SPACE}{_LETTER}0-9]+|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"

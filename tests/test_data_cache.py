@@ -123,7 +123,7 @@ def prepare_at_once(configs):
 def test_one_makes_and_the_others_wait(small, made, monkeypatch):
     lines, said = [], threading.Semaphore(0)
     monkeypatch.setattr(cache, "note", lambda line: lines.append(line) or said.release())
-    made.ready = lambda: [said.acquire(timeout=60) for _ in range(3)]
+    made.ready = lambda: made.calls > 1 or all(said.acquire(timeout=20) for _ in range(3))
     found = prepare_at_once([small() for _ in range(4)])
     assert made.calls == 1 and len({each.directory for each in found}) == 1
     assert all(text_of(each, each.train) == text_of(found[0], found[0].train) for each in found)
@@ -133,7 +133,7 @@ def test_one_makes_and_the_others_wait(small, made, monkeypatch):
 
 
 def test_another_text_is_not_waited_for(small, made, capsys):
-    made.ready = threading.Barrier(2, timeout=60).wait  # both at once
+    made.ready = threading.Barrier(2, timeout=20).wait  # both at once
     prepare_at_once([small(), small(max_documents=8)])
     assert made.calls == 2 and capsys.readouterr().err == ""
 
@@ -143,7 +143,7 @@ def test_without_locks_all_make_it_and_one_is_used(small, made, monkeypatch, cap
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(cache.fcntl, "flock", flock)
-    made.ready = threading.Barrier(3, timeout=60).wait
+    made.ready = threading.Barrier(3, timeout=20).wait
     found = prepare_at_once([small() for _ in range(3)])
     assert made.calls == 3 and len({each.directory for each in found}) == 1
     assert capsys.readouterr().err == ""
@@ -196,11 +196,14 @@ prepare(DataConfig(*eval(sys.argv[1])))
 def test_what_a_killed_process_left_is_removed(small, capsys):
     words = [sys.executable, "-c", KILLED, repr(tuple(vars(small()).values()))]
     with subprocess.Popen(words, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE) as dying:
-        temporary = Path(dying.stdout.readline().decode().strip())
-        assert temporary.parent == Path(small().cache_dir) and len(left(small())) == 2
-        prepare(small(max_documents=8))  # another text: the living one's folder stays
-        assert (temporary / "train.tokens").read_bytes() == b"half"
-        dying.send_signal(signal.SIGKILL)
+        try:
+            temporary = Path(dying.stdout.readline().decode().strip())
+            assert temporary.parent == Path(small().cache_dir) and len(left(small())) == 2
+            (temporary.parent / ".tmp-tokens-dead-x").mkdir()
+            prepare(small(max_documents=8))  # another text: the living one's folder stays
+            assert (temporary / "train.tokens").read_bytes() == b"half"
+        finally:
+            dying.send_signal(signal.SIGKILL)
     found = prepare(small())
     assert left(small()) == sorted(
         [found.directory.name, prepare(small(max_documents=8)).directory.name]
@@ -377,6 +380,21 @@ def test_any_meta_that_is_not_the_one_written_is_made_again(small, capsys, conte
     (found.directory / "meta.json").write_bytes(content.encode("latin-1"))
     assert prepare(small()).meta == found.meta
     assert capsys.readouterr().err.count("made again") == 1
+
+
+@pytest.mark.parametrize("field", ["split_rule", "text_sha256", "source", "splits"])
+def test_a_meta_with_another_value_is_made_again(small, capsys, field):
+    """Also where nothing else would show it."""
+    found = prepare(small())
+    path = found.directory / "meta.json"
+    meta = json.loads(path.read_text())
+    if field == "splits":
+        meta["splits"]["train"]["bytes"] += 1
+    else:
+        meta[field] = "other"
+    path.write_text(json.dumps(meta))
+    assert prepare(small()).meta == found.meta
+    assert f"{path} is not what was written" in capsys.readouterr().err
 
 
 def test_a_meta_of_another_text_is_not_believed(small):

@@ -148,7 +148,8 @@ def test_one_document_is_cut_at_line_ends(config, tmp_path):
 
 
 def test_cut_without_lines_keeps_characters_whole(config, tmp_path):
-    corpus = prepare(config(source=folder(tmp_path, a="日本".encode() * 500)))
+    text = "日本".encode() * 505  # a twentieth of it is no whole number of characters
+    corpus = prepare(config(source=folder(tmp_path, a=text)))
     for file in (corpus.train, corpus.valid, corpus.test):
         text_of(corpus, file)[0].decode("utf-8")
 
@@ -176,6 +177,14 @@ def test_training_text_is_never_validation_text(config, tmp_path):
         config(source=source, valid_source=source)
     with pytest.raises(ValueError, match="data.test_source: .*a.txt is also in data.source"):
         prepare(config(source=source, test_source=f"{source}/a.txt"))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/c.txt").write_bytes(b"c" * 99)
+    more = {"valid_source": f"files:{tmp_path}/more", "test_source": f"files:{tmp_path}/more/c.txt"}
+    with pytest.raises(ValueError, match="data.test_source: .*c.txt is also in data.valid_source"):
+        prepare(config(source=source, **more))
+    (tmp_path / "link.txt").symlink_to(tmp_path / "texts/a.txt")
+    with pytest.raises(ValueError, match="data.valid_source: .*a.txt is also in data.source"):
+        prepare(config(source=source, valid_source=f"files:{tmp_path}/link.txt"))
 
 
 def test_made_once_and_again_after_any_change(config, tmp_path):
@@ -250,6 +259,8 @@ def test_bpe_is_trained_on_the_training_documents_alone(config, tmp_path):
     own = train_bpe("bpe:280", text_of(corpus, corpus.train))
     assert corpus.tokenizer.identity() == own.identity()
     assert train_bpe("bpe:280", texts.values()).sha256 != own.sha256
+    size = sum(map(len, text_of(corpus, corpus.train)))
+    assert corpus.meta["splits"]["train"]["bytes"] == size > corpus.train.num_tokens
 
 
 def _prepare_and_sum(config):
@@ -286,6 +297,26 @@ def test_processes_prepare_the_same_text_at_once(config, tmp_path):
 def test_config_errors_name_the_field(config, field, value, message):
     with pytest.raises(ValueError, match=message):
         config(**{field: value})
+
+
+def test_two_sources_that_are_one(config, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match='data.test_source="hf:a" is the validation text'):
+        config(valid_source="hf:a", test_source="hf:a")
+    monkeypatch.chdir(tmp_path)
+    given = config(source="files:a.txt", valid_source="hf:./set", cache_dir="cache")
+    assert given.source == f"files:{tmp_path}/a.txt" and given.cache_dir == f"{tmp_path}/cache"
+    assert given.valid_source == f"hf:{tmp_path}/set"
+
+
+def test_the_hash_of_a_text_sees_where_its_documents_end(config, tmp_path):
+    found = set()
+    for index, texts in enumerate([("ab", "c", "def"), ("a", "bc", "def")]):
+        root = tmp_path / str(index)
+        root.mkdir()
+        for number, text in enumerate(texts):
+            (root / f"{number}.txt").write_text(text)
+        found.add(prepare(config(source=f"files:{root}")).meta["text_sha256"]["train"])
+    assert len(found) == 2
 
 
 def test_config_is_frozen_and_without_defaults(config):

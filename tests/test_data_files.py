@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import pickle
+import socket
 import sqlite3
 import tarfile
 import zipfile
@@ -87,11 +88,11 @@ def test_a_hub_folder_with_a_linked_folder_is_refused(config, tmp_path):
 
 
 def test_globs_mean_what_they_do_elsewhere(tmp_path):
-    for path in ("a/x.txt", "a/b/y.txt", "a/b/.z.txt", "a/.h/w.txt", "v.txt", "a/b/c/q.md"):
+    for path in ("a/x.txt", "a/b/y.txt", "a/b/.z.txt", "a/.h/w.txt", "v.txt", "a/b/c/Q.TXT"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("text")
     expected = {
-        "**": ["a/b/c/q.md", "a/b/y.txt", "a/x.txt", "v.txt"],
+        "**": ["a/b/c/Q.TXT", "a/b/y.txt", "a/x.txt", "v.txt"],
         "**/*.txt": ["a/b/y.txt", "a/x.txt", "v.txt"],
         "*/*.txt": ["x.txt"],
         "*": ["v.txt"],
@@ -179,9 +180,11 @@ def test_a_file_that_cannot_be_read_is_named(config, tmp_path, monkeypatch, name
         find.hash_files([(name, path)])
 
 
-def test_what_is_no_file_and_what_is_packed_is_named(tmp_path):
+def test_what_is_no_file_and_what_is_packed_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("text")
-    os.mkfifo(tmp_path / "b.txt")
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as place:
+        place.bind("b.txt")
     for pattern in (tmp_path, tmp_path / "b.txt", f"{tmp_path}/*.txt"):
         with pytest.raises(ValueError, match='text=.*b.txt" is no regular file'):
             names(pattern)
@@ -213,6 +216,13 @@ def test_a_corrupt_shard_is_named(tmp_path):
         with pytest.raises(ValueError, match='s.parquet" cannot be read as parquet: .') as error:
             names(path)
         assert "\n" not in str(error.value).strip()
+
+
+def test_parquet_is_read_to_its_end(tmp_path):
+    texts = [f"row {i}" for i in range(2500)]
+    write_parquet(tmp_path / "r.parquet", {"text": texts})
+    found = read_text_documents(f"{tmp_path}/r.parquet", "text")
+    assert found == [(f"r.parquet:{i + 1}", text.encode()) for i, text in enumerate(texts)]
 
 
 def test_parquet_holds_bytes_in_many_ways(tmp_path):
@@ -377,6 +387,9 @@ def test_rough_text_is_text(tmp_path):
 def test_ndjson_is_jsonl(tmp_path):
     write_jsonl(tmp_path / "r.ndjson", [{"text": "one"}, {"text": "two\x00"}])
     (tmp_path / "R.NDJSON").write_text('{"text": "three"}\n')
+    (tmp_path / "s.jsonl").write_text('\n{"text": "four"}\n \n{"text": "five"}')
+    assert names(tmp_path / "s.jsonl") == ["s.jsonl:2", "s.jsonl:4"]
+    (tmp_path / "s.jsonl").unlink()
     expected = [("R.NDJSON:1", b"three"), ("r.ndjson:1", b"one"), ("r.ndjson:2", b"two\x00")]
     assert read_text_documents(str(tmp_path), "text") == expected
     for line in ("[" * 100_000, "1" * 5000):

@@ -124,13 +124,26 @@ def test_files_are_a_source(config, tmp_path):
     assert sum(len(file.names) for file in (corpus.train, corpus.valid, corpus.test)) == 40
 
 
+def test_another_column_is_another_text(config, tmp_path):
+    write_jsonl(
+        tmp_path / "r.jsonl", [{"text": f"text {i}", "body": f"body {i}"} for i in range(9)]
+    )
+    for column in ("text", "body"):
+        corpus = prepare(config(source=f"files:{tmp_path}/r.jsonl", text_column=column))
+        assert text_of(corpus, corpus.train)[0].startswith(column.encode())
+
+
 def test_synthetic_is_the_same_everywhere():
     for task in ("periodic", "random", "copy"):
         first, again = list(synthetic_documents(task)), list(synthetic_documents(task))
         assert first == again and len(dict(first)) == len(first) == 40
         assert {len(text) for _, text in first} == {8192}
-    for _, text in synthetic_documents("periodic"):
+    for index, (_, text) in enumerate(synthetic_documents("periodic")):
         assert text[7:] == text[:-7] and len(set(text[:7])) == 7
+        assert text[:1] == b"abcdefg"[index % 7 :][:1]
+    # Their token files are found by the task's name: other bytes need another synthetic.FORMAT.
+    assert next(synthetic_documents("random"))[1][:6].hex() == "76d1a1f9c3f8"
+    assert next(synthetic_documents("copy"))[1][:12] == b"ncjsbvnaibxf"
     joined = b"".join(text for _, text in synthetic_documents("random"))
     counts = np.bincount(np.frombuffer(joined, np.uint8), minlength=256) / len(joined)
     assert -(counts * np.log(counts)).sum() == pytest.approx(np.log(256), abs=1e-3)
@@ -197,7 +210,8 @@ def test_another_split_or_column_of_a_set_is_another_text(config, hub):
     ):
         corpus = prepare(config(**changes))
         assert all(text.startswith(word) for text in text_of(corpus, corpus.train))
-        assert corpus.train.names[0].startswith(f"name:{word.decode()}:")
+        names = corpus.train.names + corpus.valid.names + corpus.test.names
+        assert set(names) == {f"name:{word.decode()}:{row}" for row in range(1, 61)}
     with pytest.raises(ValueError, match='data.text_column="id" holds int'):
         prepare(config(source="hf:name", text_column="id"))
 
@@ -312,6 +326,8 @@ def fake(monkeypatch, tmp_path):
 def test_shakespeare_is_split_by_play(config, fake):
     corpus = prepare(config(source="shakespeare"))
     assert corpus.valid.names == corpus.meta["splits"]["valid"]["names"]
+    assert shakespeare.VALID_WORKS == ("twelfth_night", "macbeth", "richard_ii")
+    assert shakespeare.TEST_WORKS == ("hamlet", "midsummer_nights_dream", "henry_v")
     assert set(corpus.valid.names) == set(shakespeare.VALID_WORKS)
     assert set(corpus.test.names) == set(shakespeare.TEST_WORKS)
     assert len(corpus.train.names) == 36

@@ -88,9 +88,10 @@ def test_pieces_change_no_token(bpe, monkeypatch, kind):
 def test_huge_line(tokenizer, monkeypatch):
     """One line without any white space, longer than several pieces, in bounded parts."""
     monkeypatch.setattr(data.tokenizer, "BYTE_PIECE", BPE_PIECE)
+    monkeypatch.setattr(data.tokenizer, "BPE_PIECES", 2)
     text = b"abcdefgh" * (BPE_PIECE // 2)
     parts = list(tokenizer.pieces(text))
-    assert max(map(len, parts)) <= BPE_PIECE * data.tokenizer.BPE_PIECES
+    assert len(parts) >= 2 and max(map(len, parts)) <= BPE_PIECE * 2
     assert tokenizer.decode(np.concatenate(parts)) == text
 
 
@@ -138,6 +139,18 @@ def test_a_vocabulary_is_bounded(size):
     with pytest.raises(ValueError, match="data.tokenizer=.* 257 or more, 1048576 at most"):
         check_tokenizer_name(f"bpe:{size}")
     assert check_tokenizer_name("bpe:257") == 257 and check_tokenizer_name("bpe:1048576") == 1 << 20
+
+
+def test_words_of_letters_beyond_ascii_are_whole():
+    """Bytes of 128 and more are merged with one another, not with ASCII letters."""
+    bpe = train_bpe("bpe:269", ["naïve слово ".encode() * 50])
+    assert len(bpe.encode("слово".encode())) == 1
+    assert [bpe.decode([i]) for i in bpe.encode(" naïve".encode())] == [b" na", "ï".encode(), b"ve"]
+
+
+def test_what_stands_once_is_not_merged():
+    with pytest.raises(ValueError, match='gives only 257 tokens; use "bpe:257"'):
+        train_bpe("bpe:260", [b"abcdefgh"])
 
 
 def test_too_little_text_for_the_vocabulary():

@@ -112,6 +112,7 @@ def test_bytes_stay_as_they_are():
     """Records of one version are of the same questions: raise tasks.FORMAT where this must change."""
     found = {name: next(questions(name, 40, 1, 5))[0] for name in TASKS}
     assert {name: (e.prompt + e.answer).decode() for name, e in found.items()} == PINNED
+    assert training_document("copy", 40, 0) == b".qrhnhikcjpvuk|qrhnhikcjpvuk\n\n\n\n\n\n\n\n\n\n\n"
 
 
 PINNED = {
@@ -127,6 +128,7 @@ PINNED = {
 def test_a_task_is_a_source():
     documents = dict(itertools.islice(synthetic_documents("reverse:33"), 50))
     assert len(documents) == 50 and {len(text) for text in documents.values()} == {32}
+    assert len(set(documents.values())) == 50
     assert next(synthetic_documents("passkey"))[1] == training_document("passkey", 64, 0)
     assert next(iter(synthetic_documents("copy")))[1].count(b"\n") > 100  # the older text
     assert describe("passkey")[1] == describe("passkey:64")[1] != describe("passkey:65")[1]
@@ -173,6 +175,11 @@ def test_answers_alone_are_learned(name):
         else:
             expected = example[example.rindex(TASKS[name].mark) + 1 :]
         assert counted == expected and expected
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_nothing_is_learned_where_nothing_is_asked(name):
+    assert answer_weights(name, np.full((2, 9), ord("x"))).sum() == 0
 
 
 def test_batches_of_a_task_count_its_answers(tmp_path):

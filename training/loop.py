@@ -170,8 +170,7 @@ class Recorder:
 
     def resumed(self) -> None:
         """A pause is over: the next step's time counts from here."""
-        if self.mark is not None:
-            self.mark = time.perf_counter()
+        self.mark = time.perf_counter()
 
     def say(self, line: str) -> None:
         """A line of its own, above the progress bar where there is one."""

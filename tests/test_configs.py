@@ -17,7 +17,9 @@ from training.step import init_state, make_train_step
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden_configs.json"
-NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "command")
+NAMES = sorted(
+    path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("command", "streams")
+)
 
 
 def load(name):

@@ -212,3 +212,39 @@ def test_the_fine_tunes_and_the_demo_end_as_their_configs_expect():
     assert abs(at["alibi"] - demo["alibi"][64]) < 0.02 and "learned" not in at
     order = ["alibi", "yarn", "ntk", "rope", "pi"]
     assert sorted(order, key=at.get) == order
+
+
+def test_the_check_of_the_documents_names_what_differs(tmp_path, monkeypatch, capsys):
+    """A figure in a sentence, a table and a picture that are not what the records give."""
+    import shutil
+
+    import build
+
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(build, "parts", lambda: {"a.md": {"part": "| 1.5 |\n"}, "c.md": {}})
+    stated = {"a.md": [("it is {:.1f} nats", (0.25,))], "b.md": [("of {} seeds", (3,))]}
+    monkeypatch.setattr(claims, "claims", lambda: stated)
+    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
+    right = {
+        "a.md": "it is 0.2 nats\n<!-- part -->\n| 1.5 |\n<!-- /part -->\n",
+        "b.md": "of 3 seeds",
+    }
+    right["c.md"] = "nothing"
+
+    def check(**changed):
+        for name, text in (right | {f"{k}.md": v for k, v in changed.items()}).items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        status = build.main()
+        return status, capsys.readouterr().out
+
+    assert check() == (0, "up to date\n")
+    for name, text in (("a", right["a.md"].replace("0.2", "0.3")),
+                       ("a", right["a.md"].replace("1.5", "1.6")), ("b", "of 4 seeds")):  # fmt: skip
+        assert check(**{name: text}) == (1, f"{name}.md differs: run docs/build.py\n")
+    folder = tmp_path / "results" / "demo"
+    shutil.copytree(RESULTS / "seven_schemes", folder)
+    assert check() == (0, "up to date\n")
+    with (folder / "curves.svg").open("a") as file:
+        file.write(" ")
+    assert check() == (1, "results/demo/curves.svg differs: run docs/build.py\n")

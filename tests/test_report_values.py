@@ -115,6 +115,7 @@ def test_a_curve_of_seeds_is_their_mean_with_range_and_the_cropped_cell_is_the_c
     assert (point.nll, point.low, point.high) == pytest.approx((1.80, 1.78, 1.82))
     assert point.interval == f"{RANGE} of 3 seeds" and point.bits == pytest.approx(1 / 0.693147)
     assert (rope.cropped.length, rope.cropped.nll) == (64, pytest.approx(1.79))
+    assert (rope.cropped.low, rope.cropped.high) == pytest.approx((1.79, 1.79))  # of its seeds
     assert among(rope.curve) == "3 seeds"
     ((_, table),) = losses.tables(records, [])
     row = {head[0]: cells for head, cells in rows_of(table)}["rope"]

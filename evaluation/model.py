@@ -125,6 +125,8 @@ class ModelScore:
             while len(self.compiled) >= programs.KEPT:
                 del self.compiled[next(iter(self.compiled))]
             tokens = jax.ShapeDtypeStruct((rows, length + 1), jnp.int32)
+            while len(self.compiled) >= programs.KEPT:  # the oldest goes
+                del self.compiled[next(iter(self.compiled))]
             self.compiled[key] = self.program(length, measure, tokens)
         return self.compiled[key]
 

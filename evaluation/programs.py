@@ -24,7 +24,7 @@ CONTAINER_LIMITS = (
 
 # Programs in memory, a few MB each: those of all lengths and protocols of most evaluations. A sweep
 # of more lengths compiles anew what an earlier scheme had compiled, rather than keep it all.
-KEPT = 64
+KEPT = 32
 
 
 def general(model: models.Transformer) -> tuple[nnx.GraphDef, dict[str, np.ndarray]]:

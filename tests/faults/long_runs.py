@@ -10,6 +10,8 @@ from runs import Outcome, Place
 
 MAY_GROW = 24 * 2**20  # bytes from the first half to the last quarter: allocators are not tidy
 MAY_OPEN = 4  # files
+# What JAX and XLA keep of a program that they compiled, when the program itself is gone: 0.8 MiB measured.
+COMPILED_LEAVES = 2**20
 
 
 def resident(pid: int) -> int:
@@ -22,7 +24,7 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def flat(samples: list[tuple[int, int]]) -> tuple[str, str]:
+def flat(samples: list[tuple[int, int]], may_grow: int = MAY_GROW) -> tuple[str, str]:
     """Whether memory and files of the last quarter are those of the second."""
     quarter = len(samples) // 4
     second, last = samples[quarter : 2 * quarter], samples[-quarter:]
@@ -31,7 +33,7 @@ def flat(samples: list[tuple[int, int]]) -> tuple[str, str]:
         for i in (0, 1)
     )
     grown = f"{then_memory / 2**20:.0f} to {memory / 2**20:.0f} MiB, {then_count:g} to {count:g} open files"
-    fits = memory - then_memory <= MAY_GROW and count - then_count <= MAY_OPEN
+    fits = memory - then_memory <= may_grow and count - then_count <= MAY_OPEN
     return ("continued" if fits else "grown"), grown
 
 
@@ -75,5 +77,6 @@ def sweep(lengths: int) -> Iterator[Outcome]:
         asked = list(range(8, 8 + lengths))
         found = evaluation.sweep(watched, [document], asked, targets=8, stride=64, batch_size=8)
         ok = [r["status"] for r in found].count("ok") == lengths
-        verdict, grown = flat(samples)
+        compiled = lengths // 2 if score is model else 0  # from the second quarter to the last
+        verdict, grown = flat(samples, MAY_GROW + compiled * COMPILED_LEAVES)
         yield Outcome("long run", f"{lengths} lengths of {name}", verdict if ok else "lost", grown)

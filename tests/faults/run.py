@@ -55,7 +55,7 @@ FULL = Amount(
 )  # fmt: skip
 FEW = Amount(
     kills=4, signals=1, early=1, share=0.05, each=1, drawn=8, sizes=(300,),
-    streams=places.STREAMS[:1], steps=1_500, lengths=24,
+    streams=places.STREAMS[:1], steps=1_500, lengths=64,
 )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ def test_blocks_and_recomputed_layers_change_no_gradient(position, changes, monk
 def test_no_array_holds_all_logits(monkeypatch):
     monkeypatch.setattr(step, "WHOLE_BYTES", 0)
     monkeypatch.setattr(step, "VOCABULARY_BLOCK_BYTES", 6 * 4 * B * V)
+    monkeypatch.setattr(step, "ROW_BLOCK_BYTES", 8 * 4 * B * 2 * T)
     monkeypatch.setattr("models.blocks.LEAST", 1)
     c = base.get_config("rope")
     c.model.update(num_layers=1, d_model=16, num_heads=2, d_ff=16)
@@ -87,6 +88,8 @@ def test_no_array_holds_all_logits(monkeypatch):
     )
     assert f"f32[{B},6,{V}]" in program
     assert f"f32[{B},{T},{V}]" not in program and f"f32[{B * T},{V}]" not in program
+    assert f"f32[{B},2,8,{T}]" in program  # of two heads, 8 rows against all keys
+    assert f"f32[{B},2,{T},{T}]" not in program
 
 
 def test_recomputing_waits_for_the_gradient():

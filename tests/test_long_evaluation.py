@@ -297,3 +297,11 @@ def test_memory_grows_with_the_length_and_not_with_its_square(name, monkeypatch)
         tokens = jax.ShapeDtypeStruct((1, n + 1), np.int32)
         needs.append(programs.measured(token_nll, graph, score.params | numbers, tokens)[1])
     assert needs[1] < 4.5 * needs[0]
+
+
+def test_a_long_sweep_keeps_the_programs_of_its_last_lengths_alone(monkeypatch):
+    monkeypatch.setattr(programs, "KEPT", 2)
+    score = scorer("rope")
+    for length in (4, 5, 6):
+        score.at(length, 1)
+    assert [length for _, length, _ in score.compiled] == [5, 6]

@@ -173,7 +173,9 @@ def value_mistake(text: str) -> str:
     name, value = next(given, ("", ""))
     kind = flags.FLAGS[name].flag_type() if name in flags.FLAGS else ""
     if kind in KINDS:
-        return f"--{name}={value!r} must be {KINDS[kind]}"
+        least = getattr(flags.FLAGS[name].parser, "lower_bound", None)
+        bound = "" if least is None else f", at least {least}"
+        return f"--{name}={value!r} must be {KINDS[kind]}{bound}"
     inner = [field for field in config_fields() if field.startswith(f"{name}.")]
     return f"--{name} is a section; write --{inner[0]}=…" if inner else text
 

@@ -102,8 +102,8 @@ def create_parts(parts: list[Part], dims: Dims, rngs: nnx.Rngs | None = None) ->
                 raise ValueError(
                     f"{name} has no option {option}; {did_you_mean(option, option_names(name))}"
                 )
-            given = options[option]
-            if isinstance(given, int) and abs(given) >= 2**31:
+            given, of_floats = options[option], "float" in str(option_types(name)[option])
+            if isinstance(given, int) and abs(given) >= 2**31 and not of_floats:
                 raise ValueError(f"{name}: {option}={given} is larger than 32 bits hold")
         if names.count(name) > 1:
             raise ValueError(f"{name} stands twice in {format_spec(parts)}")
@@ -134,10 +134,15 @@ def overrides_embed(cls: type[Scheme]) -> bool:
 
 def option_names(name: str) -> list[str]:
     """The options of a registered scheme, its own first."""
-    names = []
+    return list(option_types(name))
+
+
+def option_types(name: str) -> dict[str, type]:
+    """The annotated type of each option of a registered scheme, by name."""
+    types = {}
     for cls in SCHEMES[name].__mro__:
         if "__init__" in vars(cls) and issubclass(cls, Scheme):
             for parameter in inspect.signature(cls.__init__).parameters.values():
-                if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in names:
-                    names.append(parameter.name)
-    return names
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    types.setdefault(parameter.name, parameter.annotation)
+    return types

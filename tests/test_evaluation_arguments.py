@@ -57,4 +57,5 @@ def test_targets_of_zero_end_the_command_in_one_line(tmp_path):
     words = [sys.executable, ROOT / "eval_extrapolation.py", "--runs=x", f"--out={tmp_path}/out"]
     done = subprocess.run([*words, "--targets=0"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "--targets=0" in done.stderr and not (tmp_path / "out").exists()
+    assert "--targets='0' must be a whole number, at least 1" in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -164,7 +164,9 @@ def token_files(run: Damaged, rng: random.Random, share: float, each: int) -> It
                     lambda: damage(run.place.cache / name, rng),  # noqa: B023 (called at once)
                     NEWEST,
                 )
-                left = run.unlike("cache") if path.name != "meta.json" else []
+                # The byte tokenizer reads no file; meta.json says when it was made.
+                unread = path.name in ("meta.json", "tokenizer.json")
+                left = [] if unread else run.unlike("cache")
                 if outcome.verdict == "continued" and left:
                     outcome.verdict, outcome.detail = "lost", f"damaged and still in use: {left}"
                 yield outcome

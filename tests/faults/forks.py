@@ -59,6 +59,7 @@ class Forks:
     def __exit__(self, *error) -> None:
         self.server.stdin.close()
         self.server.wait()
+        self.server.stdout.close()
 
     def reply(self, seconds: float | None):
         """The server's next line; None if it takes longer."""
